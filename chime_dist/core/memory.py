@@ -1,0 +1,36 @@
+"""CHIME's memory item: a typed view of a bank record (R10)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from chime_dist.core.frozen import Frozen
+
+SCENARIO_VECTOR = "c"
+"""Name of the vector of a memory's scenario, the retrieval and merge key."""
+EXPERIENCE_VECTOR = "e"
+"""Name of the vector of a memory's experience text, used by the novelty threshold (R32)."""
+
+
+class Stage(StrEnum):
+    """The two banks of S0 Eq. 2. A stage's name is the name of its collection."""
+
+    PLAN = "plan"
+    EXEC = "exec"
+
+
+class MemoryPayload(Frozen):
+    """The JSON payload of a memory record: ``m = (c, e, v, n)`` of S0 Eq. 3, and where it came from."""
+
+    scenario: str
+    """c: the tasks to which the memory applies."""
+    experience: str
+    """e: the reusable experience."""
+    value: float = Field(default=0.0, ge=-1.0, le=1.0)
+    """v, estimated from reuse (R25)."""
+    count: int = Field(default=0, ge=0)
+    """n, how often it was reused."""
+    sources: tuple[int, ...] = ()
+    """Positions that wrote it: the insert, then every merge (R31)."""

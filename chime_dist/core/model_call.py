@@ -1,0 +1,66 @@
+"""One model turn: what a method asks, what goes over the wire, what comes back."""
+
+from __future__ import annotations
+
+from chime_dist.core.episode import Json, Usage
+from chime_dist.core.frozen import Frozen
+
+Message = dict[str, Json]
+"""A chat message as the OpenAI-compatible API spells it: role, content, tool_calls, tool_call_id."""
+
+
+class Turn(Frozen):
+    """What a method asks of a role. Rendered by the role's actor, so only variables travel."""
+
+    template: str
+    """A prompt of a method, ``METHOD/NAME``: the file ``methods/METHOD/prompts/NAME.j2`` with the blocks
+    ``system`` and ``user``."""
+    variables: dict[str, Json] = {}
+    history: tuple[Message, ...] = ()
+    """Messages after the rendered ones, oldest first."""
+    tools: tuple[dict[str, Json], ...] = ()
+    """OpenAI tool definitions; empty omits the field."""
+    response_schema: dict[str, Json] | None = None
+    """JSON schema the reply must follow (``response_format: json_schema``), or None for free text."""
+    schema_name: str = "reply"
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    """Output limit in tokens; None takes the backbone's (R36)."""
+
+
+class ChatRequest(Frozen):
+    """One chat completion, rendered. What the backbone adapter sends, minus model name, URL and key."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Json], ...] = ()
+    response_schema: dict[str, Json] | None = None
+    schema_name: str = "reply"
+    temperature: float = 0.0
+    max_tokens: int | None = None
+    session_id: str
+    """The episode's id; sent as ``x-session-id`` so that its prefix cache is reused."""
+
+
+class ToolCall(Frozen):
+    """A tool call as the model made it. ``arguments`` is None where they could not be read as one object."""
+
+    id: str
+    name: str
+    arguments: dict[str, Json] | None
+    raw: str
+    """The arguments' text as received."""
+    error: str | None = None
+    """Why the arguments are unusable, in words the executor can act on."""
+
+
+class ChatReply(Frozen):
+    """A usable completion."""
+
+    text: str = ""
+    """The visible text; reasoning is not part of it."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    """``stop``, ``length``, ``tool_calls`` or ``content_filter``."""
+    usage: Usage = Usage()
+    latency_s: float = 0.0
+    """Seconds, all attempts and waits included."""
