@@ -84,8 +84,12 @@ class Change(Frozen):
 class Queue(Protocol):
     """The durable work queue of one launch."""
 
+    async def reset(self) -> None:
+        """Start a driver's turn: no unit is admitted, every older lease is void; proposals stay."""
+        ...
+
     async def admit(self, unit: Unit) -> bool:
-        """Hand a unit to the workers once; False when its key was admitted before."""
+        """Hand a unit to the workers once; False when its key was admitted since the last reset."""
         ...
 
     async def outstanding(self) -> set[str]:
