@@ -26,6 +26,7 @@ from chime_dist.core.episode import (
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.model_call import ChatReply, ChatRequest, Message, ToolCall, Turn
 from chime_dist.core.task import Task
+from chime_dist.core.task import TaskView as TaskView
 from chime_dist.core.vector import Vector
 
 # --- time -----------------------------------------------------------------------------------------------
@@ -304,18 +305,6 @@ class Models(Protocol):
 # --- benchmarks -----------------------------------------------------------------------------------------
 
 
-class TaskView(Frozen):
-    """What an agent may see of a task once it is open. Never anything about the expected answer (R8)."""
-
-    request: str
-    """The task in words: planner's input, gate's input and the plan query (R11)."""
-    messages: tuple[Message, ...]
-    """The conversation so far, as chat messages without our own system prompt."""
-    policy: str = ""
-    tools: tuple[dict[str, Json], ...] = ()
-    """OpenAI tool definitions; may be empty."""
-
-
 class Action(Frozen):
     """What the executor did in one turn."""
 
@@ -523,4 +512,8 @@ class RecordStore(Protocol):
 
     async def finals(self, run_id: str) -> Mapping[str, EpisodeRecord]:
         """All final records of a run by unit key."""
+        ...
+
+    async def tally(self, run_id: str) -> Mapping[str, int]:
+        """Settled episodes of a run by outcome (``success``, ``failure``, ``infra``), and ``gate_error``."""
         ...

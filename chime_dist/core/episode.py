@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.task import TaskView
 
 Json = Any
 """A value that canonical JSON can hold: None, bool, int, finite float, str, list, dict with str keys."""
@@ -158,10 +159,8 @@ class Step(Frozen):
 class Trajectory(Frozen):
     """What happened in an episode, enough to run the gate again without the benchmark."""
 
-    request: str
+    view: TaskView
     """The task as the planner saw it."""
-    context: str = ""
-    """Policy and tools as the agent saw them, rendered for prompts."""
     plan: str | None = None
     recalls: tuple[Recall, ...] = ()
     steps: tuple[Step, ...] = ()

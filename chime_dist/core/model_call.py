@@ -16,6 +16,9 @@ class Turn(Frozen):
     """A prompt of a method, ``METHOD/NAME``: the file ``methods/METHOD/prompts/NAME.j2`` with the blocks
     ``system`` and ``user``."""
     variables: dict[str, Json] = {}
+    conversation: tuple[Message, ...] = ()
+    """The task's own messages. They stand between the system block and the user block, so that every role of
+    an episode shares the longest possible prefix; the user block joins the last message if that is a user's."""
     history: tuple[Message, ...] = ()
     """Messages after the rendered ones, oldest first."""
     tools: tuple[dict[str, Json], ...] = ()

@@ -1,0 +1,108 @@
+"""How an executor's reply becomes an action: native tool calls, or one JSON object (``action_mode``)."""
+
+from __future__ import annotations
+
+import json
+
+from chime_dist.core.episode import Json
+from chime_dist.core.model_call import ChatReply, ToolCall
+from chime_dist.ports import Action
+
+MAX_CALLS = 8
+"""Most tool calls in one JSON action."""
+MAX_STRING = 400
+"""Longest string of a JSON action, in characters; a small model that loops must not fill the context."""
+_CLOSED_UNION = 16
+"""Up to this many tools the schema spells out each tool's arguments; beyond it, any object is allowed."""
+
+
+def action_schema(tools: tuple[dict[str, Json], ...]) -> dict[str, Json]:
+    """JSON schema of ``{"calls": [{"name", "arguments"}], "answer": str}`` for these OpenAI tools."""
+    call: dict[str, Json]
+    if not tools:
+        calls: dict[str, Json] = {"type": "array", "maxItems": 0, "items": {"type": "object"}}
+    else:
+        if len(tools) <= _CLOSED_UNION:
+            variants = [_call_schema(tool["function"]) for tool in tools]
+            call = variants[0] if len(variants) == 1 else {"anyOf": variants}
+        else:
+            names = [tool["function"]["name"] for tool in tools]
+            call = _object({"name": {"type": "string", "enum": names}, "arguments": {"type": "object"}})
+        calls = {"type": "array", "minItems": 0, "maxItems": MAX_CALLS, "items": call}
+    return _object({"calls": calls, "answer": {"type": "string", "maxLength": MAX_STRING}})
+
+
+def _call_schema(function: dict[str, Json]) -> dict[str, Json]:
+    name = {"type": "string", "enum": [function["name"]]}
+    return _object({"name": name, "arguments": bounded(function.get("parameters") or {"type": "object"})})
+
+
+def _object(properties: dict[str, Json]) -> dict[str, Json]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def bounded(schema: Json) -> Json:
+    """The same schema with every string and array bounded and prose (descriptions, defaults) left out."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if key in _KEPT}
+    if "properties" in kept:
+        kept["properties"] = {name: bounded(sub) for name, sub in kept["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if key in kept:
+            kept[key] = bounded(kept[key])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if key in kept:
+            kept[key] = [bounded(sub) for sub in kept[key]]
+    if kept.get("type") == "string" and "enum" not in kept:
+        kept.setdefault("maxLength", MAX_STRING)
+    if kept.get("type") == "array":
+        kept.setdefault("maxItems", MAX_CALLS)
+    return kept
+
+
+_KEPT = frozenset(
+    "type properties required items enum const anyOf oneOf allOf additionalProperties minimum maximum "
+    "minItems maxItems minLength maxLength".split()
+)
+
+
+def native_action(reply: ChatReply) -> Action:
+    """An action out of native tool calls. A reply cut at the output limit is malformed: its end is missing."""
+    malformed = "the reply was cut at the output limit" if reply.finish_reason == "length" else None
+    return Action(text=reply.text, tool_calls=reply.tool_calls, malformed=malformed)
+
+
+def json_action(reply: ChatReply) -> Action:
+    """An action out of a reply that follows ``action_schema``; anything else is malformed, never guessed at."""
+    try:
+        if reply.finish_reason == "length":
+            raise ValueError("the reply was cut at the output limit")
+        value = json.loads(reply.text)
+        if not isinstance(value, dict) or not isinstance(value.get("calls"), list):
+            raise ValueError("the reply is not an object with a list of calls")
+        calls = tuple(_call(index, call) for index, call in enumerate(value["calls"]))
+    except (ValueError, RecursionError) as error:
+        return Action(text=reply.text, malformed=str(error))
+    answer = value.get("answer", "")
+    return Action(text=answer if isinstance(answer, str) else "", tool_calls=calls)
+
+
+def _call(index: int, value: Json) -> ToolCall:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError(f"call {index} is not an object with a name")
+    arguments = value.get("arguments", {})
+    raw = json.dumps(arguments, ensure_ascii=False)
+    error = None if isinstance(arguments, dict) else "arguments must be one JSON object"
+    return ToolCall(
+        id=f"call_{index}",
+        name=value["name"],
+        arguments=arguments if error is None else None,
+        raw=raw,
+        error=error,
+    )

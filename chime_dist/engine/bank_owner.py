@@ -1,0 +1,280 @@
+"""The bank's owner: one serialized lane per run, commits in position order, reads at pinned versions.
+
+A lane takes a new fence, replays the journal, and rebuilds the projection in a namespace of that fence. Then,
+for the position at the head: prepare (pure), answer what it asks, finish (pure), append to the journal, apply,
+project. The journal's answer decides: nothing is applied or shown that the journal did not accept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from chime_dist.core.bank import BankState, Event, ItemId, Record, apply, as_of
+from chime_dist.core.episode import Proposal
+from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
+from chime_dist.core.vector import at_least, similarities, unit_rows
+from chime_dist.errors import FencedError, JournalError
+from chime_dist.ports import (
+    Appended,
+    BankQuery,
+    BankStore,
+    Clock,
+    EmbedderFingerprint,
+    Hit,
+    Journal,
+    Method,
+    Models,
+    Namespace,
+    Queue,
+)
+
+log = structlog.get_logger()
+
+CHANGE_WAIT_S = 1.0
+"""Longest time between two looks at the queue, in seconds, should a change hint get lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneServices:
+    """What the lane of one run needs of that run."""
+
+    method: Method
+    models: Models
+    fingerprint: EmbedderFingerprint
+    window: int
+    """States of the last ``window`` versions and the head stay in memory for reads."""
+    answer_budget_s: float
+    """Wall-clock seconds for one model request at a commit."""
+
+
+class Lane:
+    """The ordered commits of one run, and its states."""
+
+    def __init__(
+        self, launch: str, run_id: str, services: LaneServices, queue: Queue, journal: Journal, store: BankStore, clock: Clock
+    ) -> None:
+        self._launch = launch
+        self._run_id = run_id
+        self._services = services
+        self._queue = queue
+        self._journal = journal
+        self._store = store
+        self._clock = clock
+        self._namespace = Namespace(launch=launch, run_id=run_id, fence=0)
+        self._states: dict[int, BankState] = {}
+        self._head = BankState()
+        self._content_hash = GENESIS
+        self._projected_from = 0
+        self._commits = asyncio.Lock()
+
+    @property
+    def head(self) -> BankState:
+        """The newest committed state."""
+        return self._head
+
+    async def open(self) -> None:
+        """Take a fence, replay and project. Raises JournalError for a damaged journal."""
+        fence = await self._journal.take_fence(self._run_id)
+        self._namespace = Namespace(launch=self._launch, run_id=self._run_id, fence=fence)
+        await self._store.open(self._namespace, self._services.fingerprint)
+        lines = await self._journal.read(self._run_id)
+        self._projected_from = max(0, len(lines) - self._services.window)
+        projected = BankState()
+        for entry in verified(lines, f"journal of {self._run_id}"):
+            self._advance(apply(self._head, entry), entry.content_hash)
+            if self._head.version >= self._projected_from:
+                await self._store.project(self._namespace, self._head.version, projected, self._head)
+                projected = self._head
+        log.info("bank.opened", run=self._run_id, fence=fence, version=self._head.version, items=len(self._head.records))
+
+    async def commit_ready(self) -> int:
+        """Commit every proposal that is next in order; returns how many. Serialized.
+
+        Raises FencedError when a newer owner exists and JournalError where the journal disagrees.
+        """
+        async with self._commits:
+            count = 0
+            while (proposal := await self._queue.proposal(self._run_id, self._head.version)) is not None:
+                await self._commit(proposal)
+                count += 1
+            return count
+
+    async def search(self, query: BankQuery) -> list[Hit]:
+        """See ``ports.BankReader``: the store proposes, the journal's vectors decide."""
+        state = await self.state(query.version)
+        records = [state.records[item] for item in await self._candidates(state, query) if item not in query.withheld]
+        if not records:
+            return []
+        sims = similarities(query.vector, unit_rows([r.vectors[query.vector_name] for r in records]))
+        found = [
+            Hit(record=_without_vectors(record), sim=sim)
+            for record, sim in zip(records, sims, strict=True)
+            if at_least(sim, query.min_similarity)
+        ]
+        found.sort(key=lambda hit: (-hit.sim, ItemId.parse(hit.record.id)))
+        return found[: query.limit]
+
+    async def _candidates(self, state: BankState, query: BankQuery) -> Sequence[str]:
+        if query.version < self._projected_from:
+            return state.matrix(query.collection, query.vector_name).ids
+        return await self._store.candidates(
+            self._namespace,
+            query.version,
+            query.collection,
+            query.vector_name,
+            query.vector,
+            query.limit + len(query.withheld),
+            query.min_similarity,
+        )
+
+    async def state(self, version: int) -> BankState:
+        """The bank at ``version``; replays the journal for one that is no longer kept."""
+        kept = self._head if version == self._head.version else self._states.get(version)
+        if kept is not None:
+            return kept
+        lines = (await self._journal.read(self._run_id))[:version]
+        return as_of(verified(lines, f"journal of {self._run_id}"), version)
+
+    async def _commit(self, proposal: Proposal) -> None:
+        entry = await self._entry(proposal)
+        answer = await self._journal.append(self._run_id, self._namespace.fence, entry.position, entry.line())
+        if answer is Appended.FENCED:
+            raise FencedError(f"run {self._run_id}: a newer owner than fence {self._namespace.fence} holds the bank")
+        if answer is Appended.CONFLICT:
+            raise JournalError(
+                f"run {self._run_id}: position {entry.position} is already committed with other content; "
+                "two owners wrote to one journal"
+            )
+        before = self._head
+        self._advance(apply(before, entry), entry.content_hash)
+        await self._store.project(self._namespace, self._head.version, before, self._head)
+        await self._queue.forget(self._run_id, entry.position)
+        log.info(
+            "bank.committed",
+            run=self._run_id,
+            version=self._head.version,
+            events=len(entry.events),
+            empty=entry.empty_reason,
+            items=len(self._head.records),
+        )
+
+    async def _entry(self, proposal: Proposal) -> JournalEntry:
+        if proposal.position != self._head.version:
+            raise JournalError(
+                f"run {self._run_id}: a proposal for position {proposal.position} lies at {self._head.version}"
+            )
+        events = () if proposal.empty_reason else await self._events(proposal)
+        return JournalEntry(
+            position=proposal.position,
+            task=proposal.task,
+            outcome=proposal.outcome,
+            diagnosis=proposal.diagnosis,
+            events=events,
+            content_hash=content_hash(
+                self._content_hash,
+                position=proposal.position,
+                task=proposal.task,
+                outcome=proposal.outcome,
+                diagnosis=proposal.diagnosis,
+                events=events,
+            ),
+            run_id=self._run_id,
+            fence=self._namespace.fence,
+            attempt=proposal.attempt,
+            read_version=proposal.read_version,
+            committed_at=self._clock.now().isoformat(),
+            empty_reason=proposal.empty_reason,
+        )
+
+    async def _events(self, proposal: Proposal) -> tuple[Event, ...]:
+        method, models = self._services.method, self._services.models
+        prepared = method.prepare(self._head, proposal)
+        if not prepared.requests:
+            return prepared.events
+        budget = self._services.answer_budget_s
+        replies = await asyncio.gather(*(method.answer(request, models, budget) for request in prepared.requests))
+        return method.finish(self._head, proposal, replies)
+
+    def _advance(self, state: BankState, link: str) -> None:
+        self._states[self._head.version] = self._head
+        self._states.pop(self._head.version - self._services.window, None)
+        self._head = state
+        self._content_hash = link
+
+
+class BankOwner:
+    """The lanes of a launch. Implements ``ports.BankReader``; one owner per launch at a time."""
+
+    def __init__(
+        self,
+        launch: str,
+        runs: Mapping[str, LaneServices],
+        queue: Queue,
+        journal: Journal,
+        store: BankStore,
+        clock: Clock,
+    ) -> None:
+        self._queue = queue
+        self._store = store
+        self._lanes = {
+            run_id: Lane(launch, run_id, services, queue, journal, store, clock)
+            for run_id, services in runs.items()
+        }
+
+    async def open(self) -> dict[str, int]:
+        """Open every lane; returns each run's head."""
+        for lane in self._lanes.values():
+            await lane.open()
+        return {run_id: lane.head.version for run_id, lane in self._lanes.items()}
+
+    async def run(self) -> None:
+        """Commit proposals as they come, until cancelled. Raises FencedError or JournalError: a wrong bank
+        stops the run."""
+        wakers = {run_id: asyncio.Event() for run_id in self._lanes}
+        tasks = [asyncio.create_task(_commit_when_woken(lane, wakers[run])) for run, lane in self._lanes.items()]
+        tasks.append(asyncio.create_task(self._wake(wakers)))
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wake(self, wakers: Mapping[str, asyncio.Event]) -> None:
+        cursor = ""
+        while True:
+            cursor, changes = await self._queue.changes(cursor, CHANGE_WAIT_S)
+            woken = {change.run_id for change in changes if change.kind == "completed"}
+            for run_id in woken & wakers.keys() if changes else wakers.keys():
+                wakers[run_id].set()
+
+    async def search(self, query: BankQuery) -> list[Hit]:
+        """See ``ports.BankReader``."""
+        return await self._lanes[query.run_id].search(query)
+
+    async def export(self, run_id: str, version: int) -> BankState:
+        """See ``ports.BankReader``."""
+        return await self._lanes[run_id].state(version)
+
+    async def digest(self, run_id: str) -> str:
+        """The state digest at the head."""
+        return self._lanes[run_id].head.digest()
+
+    async def close(self) -> None:
+        """Release the store."""
+        await self._store.close()
+
+
+async def _commit_when_woken(lane: Lane, waker: asyncio.Event) -> None:
+    while True:
+        waker.clear()
+        await lane.commit_ready()
+        await waker.wait()
+
+
+def _without_vectors(record: Record) -> Record:
+    return record.model_copy(update={"vectors": {}})

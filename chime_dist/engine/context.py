@@ -1,0 +1,185 @@
+"""What a method and a gate work with: every call is bounded, counted and recorded on its way through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from chime_dist.core.bank import BankState
+from chime_dist.core.chat_reply import assistant_message
+from chime_dist.core.deadline import Deadline
+from chime_dist.core.episode import EndReason, Json, Recall, Role, Step, Trajectory, Unit, Usage
+from chime_dist.core.model_call import ChatReply, Message, Turn
+from chime_dist.core.task import TaskView
+from chime_dist.core.vector import Vector
+from chime_dist.engine.action import action_schema, json_action, native_action
+from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models
+
+
+class AgentDeadlineError(Exception):
+    """The episode's deadline passed while the agent was working (an outcome, not a fault of ours)."""
+
+
+class MeteredModels:
+    """Model calls inside one deadline, with usage counted by role."""
+
+    def __init__(self, models: Models, session_id: str, deadline: Deadline) -> None:
+        self._models = models
+        self._session_id = session_id
+        self._deadline = deadline
+        self.usage: dict[str, Usage] = {}
+
+    async def turn(self, role: Role, turn: Turn) -> ChatReply:
+        """One turn within what is left; raises AgentDeadlineError when nothing is, or BackboneError."""
+        if self._deadline.passed:
+            raise AgentDeadlineError
+        reply = await self._models.turn(role, turn, self._session_id, self._deadline.remaining_s)
+        self._count(role, reply.usage)
+        return reply
+
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+        """Vectors of ``texts``; counted as one call of the embedder."""
+        vectors = await self._models.embed(texts, kind)
+        self._count(Role.EMBEDDER, Usage(calls=1, requests=1))
+        return vectors
+
+    def _count(self, role: Role, usage: Usage) -> None:
+        self.usage[role.value] = self.usage.get(role.value, Usage()) + usage
+
+
+class RunningEpisode:
+    """``ports.EpisodeContext`` of one attempt. Records the trajectory as it happens."""
+
+    def __init__(
+        self, unit: Unit, benchmark: Benchmark, environment: Environment, bank: BankReader, models: MeteredModels
+    ) -> None:
+        self._unit = unit
+        self._benchmark = benchmark
+        self._environment = environment
+        self._bank = bank
+        self._models = models
+        self._plan: str | None = None
+        self._recalls: list[Recall] = []
+        self._steps: list[Step] = []
+        self.end_reason: EndReason | None = None
+
+    @property
+    def view(self) -> TaskView:
+        """See ``ports.EpisodeContext``."""
+        return self._environment.view
+
+    @property
+    def action_mode(self) -> Literal["tools", "json_schema"]:
+        """See ``ports.EpisodeContext``."""
+        return self._benchmark.action_mode
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """What happened so far."""
+        return Trajectory(
+            view=self.view, plan=self._plan, recalls=tuple(self._recalls), steps=tuple(self._steps)
+        )
+
+    async def search(
+        self, collection: str, query: str, limit: int, min_similarity: float, vector_name: str = "c"
+    ) -> tuple[list[Hit], int]:
+        """See ``ports.EpisodeContext``."""
+        version = self._unit.read_version
+        if version == 0:
+            return [], version
+        [vector] = await self._models.embed([query], "query")
+        hits = await self._bank.search(
+            BankQuery(
+                run_id=self._unit.run_id,
+                version=version,
+                collection=collection,
+                vector=vector,
+                vector_name=vector_name,
+                limit=limit,
+                min_similarity=min_similarity,
+            )
+        )
+        return hits, version
+
+    async def turn(self, role: Role, turn: Turn) -> ChatReply:
+        """See ``ports.EpisodeContext``."""
+        return await self._models.turn(role, turn)
+
+    def planned(self, plan: str) -> None:
+        """See ``ports.EpisodeContext``."""
+        self._plan = plan
+        self._step("plan", plan)
+
+    def recalled(self, recall: Recall) -> None:
+        """See ``ports.EpisodeContext``."""
+        self._recalls.append(recall)
+
+    async def execute(self, turn: Turn) -> None:
+        """See ``ports.EpisodeContext``."""
+        native = self.action_mode == "tools"
+        tools = self.view.tools
+        turn = turn.model_copy(
+            update={
+                "tools": tools if native else (),
+                "response_schema": None if native else action_schema(tools),
+                "schema_name": "action",
+            }
+        )
+        for _ in range(self._benchmark.max_steps):
+            reply = await self.turn(Role.EXECUTOR, turn)
+            action = native_action(reply) if native else json_action(reply)
+            self._step("action", action.text, _action_data(action))
+            observation = await self._environment.act(action)
+            for message in observation.messages:
+                self._step("observation", str(message.get("content", "")), {"role": message.get("role")})
+            if observation.done:
+                self.end_reason = observation.end_reason or EndReason.UNKNOWN
+                return
+            said: Message = assistant_message(reply) if native else {"role": "assistant", "content": reply.text}
+            turn = turn.model_copy(update={"history": (*turn.history, said, *observation.messages)})
+        self.end_reason = EndReason.STEP_CAP
+
+    def _step(
+        self, kind: Literal["plan", "action", "observation", "event"], content: str, data: dict[str, Json] | None = None
+    ) -> None:
+        self._steps.append(Step(index=len(self._steps), kind=kind, content=content, data=data or {}))
+
+
+def _action_data(action: Action) -> dict[str, Json]:
+    data: dict[str, Json] = {
+        "calls": [
+            {"name": call.name, "arguments": call.arguments}
+            if call.error is None
+            else {"name": call.name, "raw": call.raw, "error": call.error}
+            for call in action.tool_calls
+        ]
+    }
+    if action.malformed is not None:
+        data["malformed"] = action.malformed
+    return data
+
+
+class Reflecting:
+    """``ports.ReflectionContext``: the stored trajectory's unit, the gate's models, the version that was read."""
+
+    def __init__(self, unit: Unit, bank: BankReader, models: MeteredModels) -> None:
+        self._unit = unit
+        self._bank = bank
+        self._models = models
+
+    @property
+    def unit(self) -> Unit:
+        """See ``ports.ReflectionContext``."""
+        return self._unit
+
+    async def turn(self, role: Role, turn: Turn) -> ChatReply:
+        """See ``ports.ReflectionContext``."""
+        return await self._models.turn(role, turn)
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """See ``ports.ReflectionContext``."""
+        return await self._models.embed(texts, "document")
+
+    async def export(self) -> BankState:
+        """See ``ports.ReflectionContext``."""
+        return await self._bank.export(self._unit.run_id, self._unit.read_version)

@@ -1,0 +1,284 @@
+"""The driver of a launch: admits positions, follows the journal, evaluates, ends.
+
+Only the driver admits, and only into free slots: a position when its read version is committed, an eval index
+when the run's last train position is. The least advanced run goes first, so that runs share the slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import structlog
+
+from chime_dist.core.episode import Outcome, Unit
+from chime_dist.core.journal import parse_line
+from chime_dist.core.window import Admission
+from chime_dist.engine.plan import RunPlan
+from chime_dist.errors import JournalError
+from chime_dist.ports import Appended, Change, Clock, Journal, Queue, RecordStore
+
+log = structlog.get_logger()
+
+LOOK_S = 1.0
+"""Longest wait for a change, in seconds."""
+REPORT_S = 0.5
+"""Shortest time between two progress reports."""
+RECHECK_S = 5.0
+"""How often the queue's own list of open units is compared with ours, should a change hint get lost."""
+
+
+class Ending(StrEnum):
+    """How a launch ended."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    """Every unit was tried; some eval units ended infra and are owed."""
+    PAUSED = "paused"
+    PREEMPTED = "preempted"
+
+
+class BankControl(Protocol):
+    """What the driver asks of the bank's owner."""
+
+    async def digest(self, run_id: str) -> str:
+        """The state digest at the head."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A snapshot of one run, for displays."""
+
+    run_id: str
+    position: int
+    """Train positions admitted so far."""
+    head: int
+    """Bank version: train positions committed."""
+    total: int
+    evaluated: int
+    eval_total: int
+    in_flight: int
+    outcomes: Mapping[str, int]
+    """Settled episodes by outcome, plus ``gate_error``."""
+
+
+@dataclass(slots=True)
+class _Run:
+    plan: RunPlan
+    admission: Admission
+    settled: frozenset[str] = frozenset()
+    """Keys of units that have a final record from before this driver's turn."""
+    owed: list[int] = field(default_factory=list)
+    """Eval indexes not yet admitted, in order."""
+    in_flight: set[str] = field(default_factory=set)
+    evaluated: int = 0
+    digest_before: str | None = None
+    finished: bool = False
+    consecutive_infra: int = 0
+
+    @property
+    def progress(self) -> float:
+        units = self.plan.shape.total + len(self.plan.eval)
+        return (self.admission.next_position + len(self.plan.eval) - len(self.owed)) / units
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """What is worth keeping of a run that ended: R5's proof that eval did not touch the bank."""
+
+    run_id: str
+    version: int
+    digest_before_eval: str
+    digest_after_eval: str
+
+
+class Driver:
+    """Drives all runs of one launch over one pool of slots."""
+
+    def __init__(
+        self,
+        plans: Sequence[RunPlan],
+        queue: Queue,
+        journal: Journal,
+        records: RecordStore,
+        bank: BankControl,
+        clock: Clock,
+        *,
+        slots: int,
+        pause_after_infra: int,
+        mirror: Journal | None,
+        on_run_end: Callable[[RunEnd], Awaitable[None]],
+        on_progress: Callable[[Sequence[Progress]], None],
+    ) -> None:
+        self._queue = queue
+        self._journal = journal
+        self._records = records
+        self._bank = bank
+        self._clock = clock
+        self._slots = slots
+        self._pause_after_infra = pause_after_infra
+        self._mirror = mirror
+        self._mirror_fences: dict[str, int] = {}
+        self._on_run_end = on_run_end
+        self._on_progress = on_progress
+        self._runs = {plan.run_id: _Run(plan, Admission(plan.shape)) for plan in plans}
+        self._ending: Ending | None = None
+
+    def stop(self, ending: Ending) -> None:
+        """Admit no more; ``run`` returns when the open units have ended."""
+        if self._ending is None:
+            log.warning("driver.stopping", reason=ending.value)
+            self._ending = ending
+
+    async def run(self) -> Ending:
+        """Drive to the end; call after the queue was reset and the bank opened. Raises what the ports raise."""
+        for run in self._runs.values():
+            await self._take_stock(run)
+        cursor, _ = await self._queue.changes("", 0.0)
+        checked = reported = self._clock.monotonic()
+        while True:
+            if self._ending is None:
+                await self._admit()
+            if self._clock.monotonic() - reported >= REPORT_S:
+                reported = self._clock.monotonic()
+                await self._report()
+            if not any(run.in_flight for run in self._runs.values()) and (
+                self._ending is not None or all(run.finished for run in self._runs.values())
+            ):
+                break
+            cursor, changes = await self._queue.changes(cursor, LOOK_S)
+            for change in changes:
+                if change.kind == "completed":
+                    await self._completed(change)
+            recheck = self._clock.monotonic() - checked >= RECHECK_S
+            if recheck:
+                checked = self._clock.monotonic()
+                await self._recheck()
+            committed = {change.run_id for change in changes if change.kind == "committed"}
+            for run in self._runs.values():
+                if recheck or not changes or run.plan.run_id in committed:
+                    await self._follow(run)
+                await self._advance(run)
+        for run in self._runs.values():
+            await self._follow(run)
+        await self._report()
+        if self._ending is not None:
+            return self._ending
+        owed = [await self._owed(run) for run in self._runs.values()]
+        return Ending.INCOMPLETE if any(owed) else Ending.COMPLETE
+
+    async def _owed(self, run: _Run) -> bool:
+        finals = await self._records.finals(run.plan.run_id)
+        return any(run.plan.eval_unit(i).key not in finals for i in range(len(run.plan.eval)))
+
+    async def _report(self) -> None:
+        self._on_progress([await self._progress(run) for run in self._runs.values()])
+
+    async def _take_stock(self, run: _Run) -> None:
+        plan = run.plan
+        run.settled = frozenset(await self._records.finals(plan.run_id))
+        if self._mirror is not None:
+            self._mirror_fences[plan.run_id] = await self._mirror.take_fence(plan.run_id)
+        run.owed = [i for i in range(len(plan.eval)) if plan.eval_unit(i).key not in run.settled]
+        run.evaluated = len(plan.eval) - len(run.owed)
+        await self._follow(run)
+        await self._advance(run)
+        log.info("run.opened", run=plan.run_id, head=run.admission.head, total=plan.shape.total, owed=len(run.owed))
+
+    async def _admit(self) -> None:
+        free = self._slots - sum(len(run.in_flight) for run in self._runs.values())
+        while free > 0:
+            waiting = [run for run in self._runs.values() if _next_unit(run) is not None]
+            if not waiting:
+                return
+            run = min(waiting, key=lambda r: r.progress)
+            unit = _next_unit(run)
+            assert unit is not None
+            free -= await self._admit_unit(run, unit)
+
+    async def _admit_unit(self, run: _Run, unit: Unit) -> int:
+        """Hand out one unit; returns the slots it takes (none for an episode that was finished before)."""
+        if unit.phase == "eval":
+            run.owed.pop(0)
+        else:
+            run.admission = run.admission.admitted()
+            if unit.key in run.settled:
+                await self._resubmit(unit)
+                return 0
+        run.in_flight.add(unit.key)
+        await self._queue.admit(unit)
+        return 1
+
+    async def _resubmit(self, unit: Unit) -> None:
+        trace = await self._records.final(unit)
+        if trace is None or trace.proposal is None:
+            raise JournalError(f"{unit.key} has a final record but no stored proposal; its trajectory file is missing")
+        await self._queue.submit(trace.proposal)
+        log.info("episode.resubmitted", unit=unit.key)
+
+    async def _completed(self, change: Change) -> None:
+        run = self._runs.get(change.run_id)
+        if run is None or change.unit not in run.in_flight:
+            return
+        run.in_flight.discard(change.unit)
+        if ":eval:" in change.unit:
+            run.evaluated += 1
+
+    async def _recheck(self) -> None:
+        outstanding = await self._queue.outstanding()
+        for run in self._runs.values():
+            for key in [key for key in run.in_flight if key not in outstanding]:
+                await self._completed(Change(kind="completed", run_id=run.plan.run_id, unit=key))
+
+    async def _follow(self, run: _Run) -> None:
+        """Take in new journal entries: into the file first, then as the head that admits positions."""
+        run_id, start = run.plan.run_id, run.admission.head
+        lines = await self._journal.read(run_id, start)
+        for position, line in enumerate(lines, start):
+            if self._mirror is not None:
+                answer = await self._mirror.append(run_id, self._mirror_fences[run_id], position, line)
+                if answer not in (Appended.APPENDED, Appended.ALREADY_SAME):
+                    raise JournalError(f"run {run_id}: journal.jsonl refused position {position}: {answer.value}")
+            entry = parse_line(line, f"journal of {run_id}, entry {position}")
+            run.consecutive_infra = run.consecutive_infra + 1 if entry.outcome is Outcome.INFRA else 0
+            if run.consecutive_infra >= self._pause_after_infra:
+                log.error("run.infra", run=run_id, position=position, consecutive=run.consecutive_infra)
+                self.stop(Ending.PAUSED)
+        run.admission = run.admission.committed(start + len(lines))
+
+    async def _advance(self, run: _Run) -> None:
+        if run.finished or not run.admission.done:
+            return
+        if run.digest_before is None:
+            run.digest_before = await self._bank.digest(run.plan.run_id)
+        if run.owed or run.in_flight:
+            return
+        run.finished = True
+        digest = await self._bank.digest(run.plan.run_id)
+        if digest != run.digest_before:
+            raise JournalError(f"run {run.plan.run_id}: the bank changed during eval, which must not happen (R5)")
+        await self._on_run_end(RunEnd(run.plan.run_id, run.admission.head, run.digest_before, digest))
+        log.info("run.finished", run=run.plan.run_id, version=run.admission.head, digest=digest)
+
+    async def _progress(self, run: _Run) -> Progress:
+        return Progress(
+            run_id=run.plan.run_id,
+            position=run.admission.next_position,
+            head=run.admission.head,
+            total=run.plan.shape.total,
+            evaluated=run.evaluated,
+            eval_total=len(run.plan.eval),
+            in_flight=len(run.in_flight),
+            outcomes=await self._records.tally(run.plan.run_id),
+        )
+
+
+def _next_unit(run: _Run) -> Unit | None:
+    if not run.admission.done:
+        position = run.admission.ready()
+        return None if position is None else run.plan.train_unit(position)
+    return run.plan.eval_unit(run.owed[0]) if run.owed and run.digest_before is not None else None

@@ -1,0 +1,227 @@
+"""One attempt at one unit, from opening the task to the trace that is stored.
+
+The one place where an exception becomes an outcome (design "Outcomes"): what the agent did wrong is a failure
+by score, what our machinery did wrong is infra, and nothing an episode raises leaves it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from chime_dist.core.deadline import Deadline
+from chime_dist.core.episode import (
+    INFRA_REASONS,
+    EndReason,
+    EpisodeRecord,
+    EpisodeTrace,
+    Outcome,
+    Proposal,
+    Trajectory,
+    Unit,
+    Usage,
+)
+from chime_dist.core.task import TaskView
+from chime_dist.engine.context import AgentDeadlineError, MeteredModels, Reflecting, RunningEpisode
+from chime_dist.errors import BackboneError, BenchmarkError, EmbeddingError
+from chime_dist.ports import BankReader, Benchmark, Clock, Environment, Method, Models, Reflection
+
+log = structlog.get_logger()
+
+GATE_ATTEMPTS = 3
+"""How often a gate that the backbone failed is asked again from the stored trajectory before gate_error."""
+
+_OFF = Reflection(status="off")
+
+
+@dataclass(frozen=True, slots=True)
+class RunServices:
+    """What the episodes of one run share."""
+
+    method: Method
+    benchmark: Benchmark
+    models: Models
+    deadline_s: float
+    """Wall-clock seconds for one attempt, and again for its gate (R37)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    outcome: Outcome
+    reason: EndReason
+    detail: str = ""
+
+
+class EpisodeRunner:
+    """Runs attempts for any unit of the launch's runs. Holds no state between attempts."""
+
+    def __init__(self, runs: Mapping[str, RunServices], bank: BankReader, clock: Clock, worker: str) -> None:
+        self._runs = runs
+        self._bank = bank
+        self._clock = clock
+        self._worker = worker
+
+    async def run(self, unit: Unit, delivery: int, last: bool) -> EpisodeTrace:
+        """Attempt ``unit``; ``last`` says that an infra end will not be tried again. Never raises."""
+        services = self._runs[unit.run_id]
+        started_at, started = self._clock.now(), self._clock.monotonic()
+        attempt = uuid.uuid4().hex
+        models = self._metered(services, unit)
+        ending, trajectory = await self._attempt(services, unit, models)
+        usage = models.usage
+        reflection = _OFF
+        if unit.phase == "train" and ending.outcome is not Outcome.INFRA:
+            reflection, gate_usage = await self._reflect(services, unit, trajectory, ending.outcome)
+            usage = _sum(usage, gate_usage)
+        record = EpisodeRecord(
+            unit=unit,
+            attempt=attempt,
+            delivery=delivery,
+            final=_settles(unit, ending.outcome, last),
+            outcome=ending.outcome,
+            end_reason=ending.reason,
+            detail=ending.detail,
+            gate_status=reflection.status,
+            label=reflection.label,
+            started_at=started_at.isoformat(),
+            duration_s=round(self._clock.monotonic() - started, 6),
+            steps=len(trajectory.steps),
+            usage=usage,
+            worker=self._worker,
+        )
+        log.info(
+            "episode.finished",
+            unit=unit.key,
+            outcome=record.outcome.value,
+            end_reason=record.end_reason.value,
+            duration_s=record.duration_s,
+            label=record.label,
+            gate=record.gate_status,
+        )
+        proposal = _proposal(record, reflection) if unit.phase == "train" else None
+        return EpisodeTrace(record=record, trajectory=trajectory, proposal=proposal, gate=reflection.audit)
+
+    def lost(self, unit: Unit, delivery: int) -> EpisodeTrace:
+        """The trace of a unit whose workers died on every delivery: infra, committed empty (D9)."""
+        record = EpisodeRecord(
+            unit=unit,
+            attempt=uuid.uuid4().hex,
+            delivery=delivery,
+            final=_settles(unit, Outcome.INFRA, last=True),
+            outcome=Outcome.INFRA,
+            end_reason=EndReason.WORKER_LOST,
+            detail=f"no worker survived the unit in {delivery - 1} deliveries",
+            started_at=self._clock.now().isoformat(),
+            duration_s=0.0,
+            steps=0,
+            worker=self._worker,
+        )
+        log.error("episode.worker_lost", unit=unit.key, deliveries=delivery - 1)
+        proposal = _proposal(record, _OFF) if unit.phase == "train" else None
+        return EpisodeTrace(record=record, trajectory=_NOTHING, proposal=proposal)
+
+    def _metered(self, services: RunServices, unit: Unit) -> MeteredModels:
+        deadline = Deadline.after(services.deadline_s, self._clock.monotonic)
+        return MeteredModels(services.models, unit.key, deadline)
+
+    async def _attempt(
+        self, services: RunServices, unit: Unit, models: MeteredModels
+    ) -> tuple[_Ending, Trajectory]:
+        environment: Environment | None = None
+        trajectory = _NOTHING
+        try:
+            environment = await services.benchmark.open(unit.task)
+            episode = RunningEpisode(unit, services.benchmark, environment, self._bank, models)
+            try:
+                reason = await _acted(services.method, episode)
+            finally:
+                trajectory = episode.trajectory
+            if reason in INFRA_REASONS:
+                return _Ending(Outcome.INFRA, reason), trajectory
+            success = await environment.score()
+            return _Ending(Outcome.SUCCESS if success else Outcome.FAILURE, reason), trajectory
+        except BackboneError as error:
+            reason = EndReason.BACKBONE_DEADLINE if error.code == "budget" else EndReason.BACKBONE
+            return _Ending(Outcome.INFRA, reason, str(error)), trajectory
+        except EmbeddingError as error:
+            return _Ending(Outcome.INFRA, EndReason.EMBEDDER, str(error)), trajectory
+        except BenchmarkError as error:
+            return _Ending(Outcome.INFRA, EndReason.BENCHMARK, str(error)), trajectory
+        except Exception as error:  # noqa: BLE001 - the worker's edge: one bad episode must not end the others (G4)
+            log.exception("episode.crashed", unit=unit.key)
+            return _Ending(Outcome.INFRA, EndReason.UNKNOWN, f"{type(error).__name__}: {error}"), trajectory
+        finally:
+            if environment is not None:
+                await environment.close()
+
+    async def _reflect(
+        self, services: RunServices, unit: Unit, trajectory: Trajectory, outcome: Outcome
+    ) -> tuple[Reflection, dict[str, Usage]]:
+        usage: dict[str, Usage] = {}
+        reason = ""
+        for _ in range(GATE_ATTEMPTS):
+            models = self._metered(services, unit)
+            try:
+                reflection = await services.method.reflect(
+                    Reflecting(unit, self._bank, models), trajectory, outcome
+                )
+                return reflection, _sum(usage, models.usage)
+            except (BackboneError, EmbeddingError, AgentDeadlineError) as error:
+                reason = str(error) or type(error).__name__
+                log.warning("gate.failed", unit=unit.key, reason=reason)
+            except Exception as error:  # noqa: BLE001 - the outcome is known; a gate's crash must not lose it
+                log.exception("gate.crashed", unit=unit.key)
+                reason = f"{type(error).__name__}: {error}"
+                break
+            finally:
+                usage = _sum(usage, models.usage)
+        return Reflection(status="gate_error", audit={"reason": reason}), usage
+
+
+async def _acted(method: Method, episode: RunningEpisode) -> EndReason:
+    try:
+        await method.attempt(episode)
+    except AgentDeadlineError:
+        return EndReason.AGENT_DEADLINE
+    except BackboneError as error:
+        if error.code == "context_overflow":
+            return EndReason.CONTEXT_OVERFLOW
+        raise
+    return episode.end_reason or EndReason.UNKNOWN
+
+
+def _settles(unit: Unit, outcome: Outcome, last: bool) -> bool:
+    # A train position must commit at some time, so its last infra attempt settles it; an eval index may be
+    # run again by any later resume.
+    return outcome is not Outcome.INFRA or (last and unit.phase == "train")
+
+
+def _proposal(record: EpisodeRecord, reflection: Reflection) -> Proposal:
+    empty = None
+    if record.outcome is Outcome.INFRA:
+        empty = f"infra:{record.end_reason.value}"
+    elif reflection.status == "gate_error":
+        empty = "gate_error"
+    return Proposal(
+        run_id=record.unit.run_id,
+        position=record.unit.position,
+        task=record.unit.task,
+        attempt=record.attempt,
+        read_version=record.unit.read_version,
+        outcome=record.outcome,
+        diagnosis=None if empty else reflection.diagnosis,
+        content={} if empty else reflection.content,
+        empty_reason=empty,
+    )
+
+
+def _sum(first: Mapping[str, Usage], second: Mapping[str, Usage]) -> dict[str, Usage]:
+    return {
+        role: first.get(role, Usage()) + second.get(role, Usage()) for role in sorted(first.keys() | second.keys())
+    }
+
+
+_NOTHING = Trajectory(view=TaskView(request="", messages=()))

@@ -1,0 +1,50 @@
+"""Making journal and file agree before a bank is opened, and finding what a launch still owes.
+
+The journal in the queue's server and ``journal.jsonl`` in the run directory are two copies of one truth. After
+a crash one may be ahead; if they differ in any shared line there is no truth left, and the launch is refused.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+import structlog
+
+from chime_dist.core.journal import verified
+from chime_dist.errors import JournalError
+from chime_dist.ports import Appended, Journal
+
+log = structlog.get_logger()
+
+
+async def reconcile(run_id: str, journal: Journal, mirror: Journal) -> int:
+    """Bring ``journal`` and its file ``mirror`` to the same entries; returns the head.
+
+    The longer one is right if the shorter is its prefix. Raises JournalError for a fork (it shows both lines'
+    position) or a damaged entry.
+    """
+    server, file = await journal.read(run_id), await mirror.read(run_id)
+    for position, (ours, theirs) in enumerate(zip_longest(server, file)):
+        if ours is not None and theirs is not None and ours != theirs:
+            raise JournalError(
+                f"run {run_id}: the queue's journal and the run directory's journal.jsonl differ at position "
+                f"{position}; they come from different histories. Resume with the state directory that belongs to "
+                "this launch, or start a new launch"
+            )
+    longer = server if len(server) >= len(file) else file
+    for _ in verified(longer, f"journal of {run_id}"):
+        pass
+    if len(file) > len(server):
+        await _extend(run_id, journal, file, len(server))
+    elif len(server) > len(file):
+        await _extend(run_id, mirror, server, len(file))
+    return len(longer)
+
+
+async def _extend(run_id: str, target: Journal, lines: list[str], start: int) -> None:
+    fence = await target.take_fence(run_id)
+    for position in range(start, len(lines)):
+        answer = await target.append(run_id, fence, position, lines[position])
+        if answer not in (Appended.APPENDED, Appended.ALREADY_SAME):
+            raise JournalError(f"run {run_id}: position {position} could not be restored: {answer.value}")
+    log.warning("journal.extended", run=run_id, journal=type(target).__name__, start=start, head=len(lines))

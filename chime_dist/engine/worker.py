@@ -1,0 +1,114 @@
+"""A worker: claims units, runs them side by side, makes each durable, then acknowledges it.
+
+Order matters and is the whole point: record and trajectory are stored first, the queue's completion second.
+A crash between the two is harmless, because the next delivery finds the stored trace and completes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from chime_dist.core.episode import EpisodeTrace, Outcome
+from chime_dist.engine.episode import EpisodeRunner
+from chime_dist.ports import Clock, Completed, Lease, Queue, RecordStore
+
+log = structlog.get_logger()
+
+CLAIM_WAIT_S = 1.0
+"""How long one claim waits for work, in seconds; also the longest a stop waits for an idle worker."""
+
+
+class Worker:
+    """``slots`` episodes at a time out of one queue."""
+
+    def __init__(
+        self,
+        name: str,
+        queue: Queue,
+        records: RecordStore,
+        runner: EpisodeRunner,
+        clock: Clock,
+        *,
+        slots: int,
+        max_deliveries: int,
+        renew_every_s: float,
+    ) -> None:
+        self.name = name
+        self._queue = queue
+        self._records = records
+        self._runner = runner
+        self._clock = clock
+        self._slots = slots
+        self._max_deliveries = max_deliveries
+        self._renew_every_s = renew_every_s
+        self._open: dict[asyncio.Task[None], Lease] = {}
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Work until ``stop``; finishes the open episodes first. Raises what the queue or the disk raises."""
+        renewal = asyncio.create_task(self._renew())
+        try:
+            while not self._stopping:
+                self._reap()
+                free = self._slots - len(self._open)
+                if free == 0:
+                    await asyncio.wait([*self._open, renewal], return_when=asyncio.FIRST_COMPLETED)
+                    if renewal.done():
+                        renewal.result()
+                    continue
+                for lease in await self._queue.claim(self.name, free, CLAIM_WAIT_S if not self._open else 0.05):
+                    self._open[asyncio.create_task(self._handle(lease))] = lease
+            if self._open:
+                await asyncio.wait(self._open)
+            self._reap()
+        finally:
+            renewal.cancel()
+            for task in self._open:
+                task.cancel()
+            await asyncio.gather(renewal, *self._open, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Claim no more; ``run`` returns when the open episodes have ended."""
+        self._stopping = True
+
+    async def _handle(self, lease: Lease) -> None:
+        unit = lease.unit
+        if lease.delivery > 1 and (stored := await self._records.final(unit)) is not None:
+            await self._complete(lease, stored)
+            return
+        if lease.delivery > self._max_deliveries:
+            await self._complete(lease, await self._records.write(self._runner.lost(unit, lease.delivery)))
+            return
+        last = lease.delivery == self._max_deliveries
+        trace = await self._runner.run(unit, lease.delivery, last)
+        stored = await self._records.write(trace)
+        if trace.record.outcome is Outcome.INFRA and not last and stored is trace:
+            await self._queue.release(lease)
+            return
+        await self._complete(lease, stored)
+
+    async def _complete(self, lease: Lease, trace: EpisodeTrace) -> None:
+        answer = await self._queue.complete(lease, trace.proposal)
+        if answer is Completed.LOST:
+            log.warning("lease.lost", unit=lease.unit.key, worker=self.name, delivery=lease.delivery)
+
+    async def _renew(self) -> None:
+        while True:
+            await self._clock.sleep(self._renew_every_s)
+            leases = list(self._open.values())
+            if not leases:
+                continue
+            lost = {lease.token for lease in await self._queue.renew(leases)}
+            for task, lease in list(self._open.items()):
+                if lease.token in lost and not task.done():
+                    log.warning("lease.lost", unit=lease.unit.key, worker=self.name, delivery=lease.delivery)
+                    task.cancel()
+
+    def _reap(self) -> None:
+        for task in [task for task in self._open if task.done()]:
+            del self._open[task]
+            with suppress(asyncio.CancelledError):
+                task.result()
