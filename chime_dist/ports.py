@@ -435,8 +435,8 @@ class ReflectionContext(Protocol):
         """Document vectors."""
         ...
 
-    async def export(self) -> BankState:
-        """The bank at the version the episode read."""
+    async def nearest(self, collection: str, vector: Vector, min_similarity: float) -> Hit | None:
+        """The most similar record at the version the episode read (of equal ones the lowest id), or None."""
         ...
 
 

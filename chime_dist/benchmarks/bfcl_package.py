@@ -4,9 +4,11 @@ No code of that package is copied here. It is used as a library, with three prec
 
 - Its ``constants.model_config`` imports every vendor's SDK for one boolean. A small stand-in takes that name
   before the first import, but never the place of a real one that is already there.
-- It creates folders under ``BFCL_PROJECT_ROOT`` when imported. It gets a private temporary one, which the
-  process removes when it ends; the variable itself is put back at once, so no child process inherits it.
-- Version and data are pinned, because both decide results.
+- It creates folders under ``BFCL_PROJECT_ROOT`` when imported, and lock files there when it reads. It gets a
+  private temporary one that exists only meanwhile, because a Ray worker is killed without any exit hook; the
+  variable itself is put back at once, so no child process inherits it.
+- Version and data are pinned, because both decide results. It opens files in the locale's encoding, so a locale
+  that would garble the questions is refused.
 
 Reference answers are read on the first check of a category, stay inside this module, and are never part of an
 exception: what the evaluator raises may quote them, so only the type's name leaves (R8).
@@ -14,12 +16,13 @@ exception: what the evaluator raises may quote them, so only the type's name lea
 
 from __future__ import annotations
 
-import atexit
+import codecs
 import copy
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import locale
 import os
 import shutil
 import sys
@@ -32,8 +35,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-import structlog
-
 from chime_dist.core.canonical import canonical_json, sha256_hex
 from chime_dist.core.episode import Json
 from chime_dist.core.model_call import Message
@@ -45,9 +46,7 @@ VERSION = "2026.3.23"
 _INSTALL = f"pip install 'chime-dist[bfcl]' && pip install --no-deps bfcl-eval=={VERSION}"
 _ROOT_VARIABLE = "BFCL_PROJECT_ROOT"
 _MODEL_CONFIG = "bfcl_eval.constants.model_config"
-_ROOT_READER = "bfcl_eval.constants.eval_config"
-
-_log = structlog.get_logger(__name__)
+_ROOT_PREFIX = "chime-dist-bfcl-"
 
 
 class _Pin(NamedTuple):
@@ -114,16 +113,21 @@ def require_installed() -> Path:
 class BfclPackage:
     """The package, imported and checked, with its data cached by category. Safe to use from many threads.
 
-    Raises MissingExtraError like ``require_installed``, and when something the package imports is absent.
+    Raises MissingExtraError like ``require_installed``, and when something the package imports is absent;
+    BenchmarkError where files are not opened as UTF-8.
     """
 
     def __init__(self) -> None:
         self._data = require_installed()
+        encoding = locale.getpreferredencoding(False)
+        if codecs.lookup(encoding).name != "utf-8":
+            raise BenchmarkError(f"bfcl-eval would read its UTF-8 data as {encoding}: set PYTHONUTF8=1")
         self._lock = threading.RLock()
         self._digests: dict[str, str] = {}
         self._entries: dict[str, dict[str, Entry]] = {}
         self._answers: dict[str, dict[str, Any]] = {}
-        with _private_root(), _model_config_stand_in():
+        _stand_in_for_model_config()
+        with _private_root():
             self._utils = _import("bfcl_eval.utils")
             self._model_utils = _import("bfcl_eval.model_handler.utils")
             self._checker = _import("bfcl_eval.eval_checker.ast_eval.ast_checker")
@@ -135,23 +139,22 @@ class BfclPackage:
         self._model = next(name for name, config in models.items() if config.underscore_to_dot and "_" not in name)
 
     def data_sha256(self, categories: Iterable[str]) -> str:
-        """Hex digest over the question and answer files of these categories, in the package's order.
+        """Hex digest over the question and answer files of these categories, whatever order they come in.
 
         Raises BenchmarkError for a file that is absent or differs from the pinned one.
         """
-        wanted = set(categories)
-        return sha256_hex(canonical_json({c: self._verified(c) for c in CATEGORIES if c in wanted}))
+        return sha256_hex(canonical_json({c: self._verified(c) for c in categories}))
 
     def entries(self, category: str) -> dict[str, Entry]:
         """Questions of a category by id, in the package's order. Raises BenchmarkError for damaged data."""
         with self._lock:
             if category not in self._entries:
                 self._verified(category)
-                rows = self._utils.load_dataset_entry(
-                    category, include_prereq=False, include_language_specific_hint=False
-                )
+                with self._reading():
+                    rows = self._utils.load_dataset_entry(
+                        category, include_prereq=False, include_language_specific_hint=False
+                    )
                 self._entries[category] = {row["id"]: _entry(category, row) for row in rows}
-                _log.debug("bfcl.category_loaded", category=category, tasks=len(rows))
             return self._entries[category]
 
     def tools(self, entry: Entry) -> tuple[dict[str, Json], ...]:
@@ -192,9 +195,22 @@ class BfclPackage:
     def _reference(self, entry: Entry) -> Any:
         with self._lock:
             if entry.category not in self._answers:
-                rows = self._utils.load_ground_truth_entry(entry.category)
+                with self._reading():
+                    rows = self._utils.load_ground_truth_entry(entry.category)
                 self._answers[entry.category] = {row["id"]: row["ground_truth"] for row in rows}
             return self._answers[entry.category][entry.id]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        root: Path = self._utils.PROJECT_ROOT
+        if not root.name.startswith(_ROOT_PREFIX):  # someone imported the package before us: their folder, kept
+            yield
+            return
+        self._utils.LOCK_DIR.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
 
     def _verified(self, category: str) -> str:
         with self._lock:
@@ -213,7 +229,7 @@ _shared: BfclPackage | None = None
 
 def shared_package() -> BfclPackage:
     """The process's one instance, created on first use; see BfclPackage for what it raises."""
-    global _shared  # noqa: PLW0603 - one import of a package per process is process state
+    global _shared
     with _shared_lock:
         if _shared is None:
             _shared = BfclPackage()
@@ -253,27 +269,20 @@ def _import(name: str) -> ModuleType:
 
 @contextmanager
 def _private_root() -> Iterator[None]:
-    if _ROOT_READER in sys.modules:  # someone imported the package before us: its folders are chosen
-        yield
-        return
-    root = tempfile.mkdtemp(prefix="chime-dist-bfcl-")
-    # Its lock files live there until the process ends.
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
     before = os.environ.get(_ROOT_VARIABLE)
-    os.environ[_ROOT_VARIABLE] = root
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_ROOT_VARIABLE]
-        else:
-            os.environ[_ROOT_VARIABLE] = before
+    with tempfile.TemporaryDirectory(prefix=_ROOT_PREFIX) as root:
+        os.environ[_ROOT_VARIABLE] = root
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_ROOT_VARIABLE]
+            else:
+                os.environ[_ROOT_VARIABLE] = before
 
 
-@contextmanager
-def _model_config_stand_in() -> Iterator[None]:
+def _stand_in_for_model_config() -> None:
     if _MODEL_CONFIG not in sys.modules:
         stand_in = ModuleType(_MODEL_CONFIG, "Stands in for a module that imports every vendor's SDK.")
         stand_in.__dict__["MODEL_CONFIG_MAPPING"] = {"chime-dist": SimpleNamespace(underscore_to_dot=True)}
         sys.modules[_MODEL_CONFIG] = stand_in
-    yield

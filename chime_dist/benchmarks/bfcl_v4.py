@@ -145,7 +145,7 @@ class BfclEnvironment:
         return Observation(done=True, end_reason=self._end)
 
     async def score(self) -> bool:
-        """Success of the answer; False without a well-formed one. Raises BenchmarkError where the checker fails."""
+        """Success of the answer; False without a well-formed one. Raises BenchmarkError when the checker fails."""
         if self._answer is None or self._end is not EndReason.SCORED:
             return False
         calls = [{call.name: call.arguments or {}} for call in self._answer.tool_calls]

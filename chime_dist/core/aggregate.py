@@ -26,8 +26,6 @@ count as not solved (S2 keeps errors in the denominator, R70)."""
 TrainMetric = Literal["first", "selected"]
 """Which pass over the train stream is "the" train accuracy: the first, or the selected (last) one (R6)."""
 
-_HUNDREDTHS_OF_PERCENT = 10_000
-
 
 class Tally(Frozen):
     """Ends of a set of planned episodes: planned = success + failure + infra + missing (H1)."""
@@ -36,9 +34,9 @@ class Tally(Frozen):
     success: int = Field(default=0, ge=0)
     failure: int = Field(default=0, ge=0)
     infra: int = Field(default=0, ge=0)
-    """Final attempts that our machinery failed."""
+    """Tried, and failed by our machinery."""
     missing: int = Field(default=0, ge=0)
-    """Planned, and without a final attempt."""
+    """Planned, and without a finished attempt."""
 
     @model_validator(mode="after")
     def _accounts_for_all(self) -> Self:
@@ -93,17 +91,19 @@ class Average(Frozen):
         return None if self.mean is None else percent(self.mean)
 
 
-def final_rows(records: Iterable[EpisodeRecord]) -> dict[str, EpisodeRecord]:
-    """The final row of each unit by ``Unit.key``; attempts that are not final are history (H3).
+def counted_rows(records: Iterable[EpisodeRecord]) -> dict[str, EpisodeRecord]:
+    """The row that counts for each unit, by ``Unit.key``; ``records`` are in the order they were written (H3).
 
-    Identical copies of a final row count once. Raises RunDirectoryError where two final rows of a unit differ.
+    That is the final row, or the newest attempt while there is none. Resuming runs infra of eval again, so there
+    a final infra row gives way too; a train position stays as it was committed. Identical copies count once.
+    Raises RunDirectoryError for any other two rows of one unit.
     """
     rows: dict[str, EpisodeRecord] = {}
     for record in records:
-        if not record.final:
-            continue
-        kept = rows.setdefault(record.unit.key, record)
-        if kept != record:
+        kept = rows.get(record.unit.key)
+        if kept is None or _gives_way(kept):
+            rows[record.unit.key] = record
+        elif kept != record and not _gives_way(record):
             raise RunDirectoryError(
                 f"{record.unit.key} has two final rows that differ (attempts {kept.attempt!r} and"
                 f" {record.attempt!r}); the records are damaged, keep the row whose attempt the journal names"
@@ -111,8 +111,12 @@ def final_rows(records: Iterable[EpisodeRecord]) -> dict[str, EpisodeRecord]:
     return rows
 
 
+def _gives_way(record: EpisodeRecord) -> bool:
+    return not record.final or (record.unit.phase == "eval" and record.outcome is Outcome.INFRA)
+
+
 def tally(rows: Iterable[EpisodeRecord], planned: range) -> Tally:
-    """Count final rows of one split: one epoch's train positions, or the eval indexes.
+    """Count the rows of one split: one epoch's train positions, or the eval indexes. One row per unit.
 
     Raises RunDirectoryError for a row outside ``planned`` and for a position or task that has two rows: either
     would give rates above 1 (H3).
@@ -131,7 +135,7 @@ def tally(rows: Iterable[EpisodeRecord], planned: range) -> Tally:
         doubled = [name for name, count in seen.items() if count > 1]
         if doubled:
             raise RunDirectoryError(
-                f"{found[0].unit.run_id}: {what} {doubled[0]!r} has {seen[doubled[0]]} final rows in one split;"
+                f"{found[0].unit.run_id}: {what} {doubled[0]!r} has {seen[doubled[0]]} rows in one split;"
                 " rows of another stream or of an older run are mixed in"
             )
     ends = Counter(row.outcome for row in found)
@@ -182,9 +186,9 @@ def mean(values: Sequence[Fraction]) -> Fraction:
     return sum(values, Fraction(0)) / len(values)
 
 
-def percent(accuracy: Fraction) -> Decimal:
-    """A printed cell: 100 times a value in [0, 1], rounded half-up once to two decimals; 57/360 is 15.83."""
-    return _hundredths((2 * accuracy * _HUNDREDTHS_OF_PERCENT + 1) // 2)
+def percent(accuracy: Fraction, places: int = 2) -> Decimal:
+    """A printed cell: a value in [0, 1] as percent, rounded half-up once (57/360: 15.83)."""
+    return _scaled((2 * accuracy * 10 ** (places + 2) + 1) // 2, places)
 
 
 def mean_of_cells(cells: Sequence[Decimal]) -> Decimal:
@@ -202,9 +206,9 @@ def sample_sd(accuracies: Sequence[Fraction]) -> Decimal | None:
     centre = mean(accuracies)
     variance = sum(((a - centre) ** 2 for a in accuracies), Fraction(0)) / (len(accuracies) - 1)
     # Half-up without a float: floor(x + 1/2) = (floor(2x) + 1) // 2, and 2x is the root of an exact square.
-    doubled = isqrt((2 * _HUNDREDTHS_OF_PERCENT) ** 2 * variance.numerator // variance.denominator)
-    return _hundredths((doubled + 1) // 2)
+    doubled = isqrt((2 * 10**4) ** 2 * variance.numerator // variance.denominator)
+    return _scaled((doubled + 1) // 2, 2)
 
 
-def _hundredths(count: int) -> Decimal:
-    return Decimal(count).scaleb(-2)
+def _scaled(digits: int, places: int) -> Decimal:
+    return Decimal(digits).scaleb(-places)

@@ -154,34 +154,41 @@ def apply(state: BankState, entry: Entry) -> BankState:
             raise JournalError(
                 f"journal entry {entry.position}: a {event.op} event ({event.kind}) names no record"
             )
+        old = records.get(event.id)
+        if old is not None and old.collection != event.collection:
+            raise JournalError(
+                f"journal entry {entry.position}: record {event.id} is in {old.collection!r}, "
+                f"not in {event.collection!r}"
+            )
         if event.op == "drop":
-            if records.pop(event.id, None) is None:
+            if old is None:
                 raise JournalError(
                     f"journal entry {entry.position}: cannot drop {event.id}, it is not in the bank"
                 )
+            del records[event.id]
             reshaped.add(event.collection)
             continue
-        records[event.id] = _put(records.get(event.id), event, entry.position)
+        records[event.id] = _put(old, event.id, event, entry.position)
         if event.vectors is not None:
             reshaped.add(event.collection)
     kept = {key: matrix for key, matrix in state._matrices.items() if key[0] not in reshaped}
     return BankState(entry.position + 1, records, kept)
 
 
-def _put(old: Record | None, event: Event, position: int) -> Record:
-    if event.payload is None or event.id is None:
+def _put(old: Record | None, item: str, event: Event, position: int) -> Record:
+    if event.payload is None:
         raise JournalError(f"journal entry {position}: a put event ({event.kind}) holds no payload")
     if old is None:
+        try:
+            ItemId.parse(item)
+        except ValueError as error:
+            raise JournalError(f"journal entry {position}: cannot insert: {error}") from None
         return Record(
             collection=event.collection,
-            id=event.id,
+            id=item,
             version=0,
             payload=event.payload,
             vectors=event.vectors or {},
-        )
-    if old.collection != event.collection:
-        raise JournalError(
-            f"journal entry {position}: record {event.id} is in {old.collection!r}, not in {event.collection!r}"
         )
     vectors = old.vectors if event.vectors is None else event.vectors
     return Record(

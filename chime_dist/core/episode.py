@@ -44,7 +44,6 @@ class EndReason(StrEnum):
     AGENT_DEADLINE = "agent_deadline"
 
     BACKBONE = "backbone"
-    BACKBONE_DEADLINE = "backbone_deadline"
     EMBEDDER = "embedder"
     BENCHMARK = "benchmark"
     WORKER_LOST = "worker_lost"
@@ -54,7 +53,6 @@ class EndReason(StrEnum):
 INFRA_REASONS = frozenset(
     {
         EndReason.BACKBONE,
-        EndReason.BACKBONE_DEADLINE,
         EndReason.EMBEDDER,
         EndReason.BENCHMARK,
         EndReason.WORKER_LOST,

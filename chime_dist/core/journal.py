@@ -82,7 +82,12 @@ def _hashed(event: Event) -> dict[str, Json]:
 def parse_line(line: str, where: str) -> JournalEntry:
     """Read one stored line; raises JournalError naming ``where`` for any byte that is not as it was written."""
     body, seal = line[:-_SEAL_LENGTH] + "}", line[-_SEAL_LENGTH:]
-    if seal != f'{_HASH_KEY}{sha256_hex(body)}"}}':
+    try:
+        sealed = seal == f'{_HASH_KEY}{sha256_hex(body)}"}}'
+    except UnicodeEncodeError:
+        # Bytes that were not UTF-8 and came through as surrogates: they are not what was written.
+        sealed = False
+    if not sealed:
         raise JournalError(f"{where}: the line's hash does not match its bytes; the journal was altered or cut")
     try:
         return JournalEntry.model_validate(json.loads(body))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from chime_dist.core.bank import Record
+from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
+from chime_dist.errors import JournalError
 
 SCENARIO_VECTOR = "c"
 """Name of the vector of a memory's scenario, the retrieval and merge key."""
@@ -34,3 +37,18 @@ class MemoryPayload(Frozen):
     """n, how often it was reused."""
     sources: tuple[int, ...] = ()
     """Positions that wrote it: the insert, then every merge (R31)."""
+
+    @classmethod
+    def of(cls, record: Record) -> MemoryPayload:
+        """The typed view of ``record``; raises JournalError where it is no memory (a wrong bank stops the run)."""
+        try:
+            return cls.model_validate(record.payload)
+        except ValidationError as error:
+            raise JournalError(
+                f"record {record.id} of {record.collection!r} is not a memory item, so this bank was written by "
+                f"another method or version: {error}"
+            ) from None
+
+    def to_json(self) -> dict[str, Json]:
+        """The payload as it is journalled."""
+        return self.model_dump(mode="json")

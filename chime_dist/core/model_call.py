@@ -26,7 +26,8 @@ class Turn(Frozen):
     response_schema: dict[str, Json] | None = None
     """JSON schema the reply must follow (``response_format: json_schema``), or None for free text."""
     schema_name: str = "reply"
-    temperature: float = 0.0
+    temperature: float | None = None
+    """None takes the backbone's (R35)."""
     max_tokens: int | None = None
     """Output limit in tokens; None takes the backbone's (R36)."""
 

@@ -61,7 +61,7 @@ class RetryPolicy(Frozen):
 
     @property
     def worst_case_s(self) -> float:
-        """How long one call could take if no budget bounded it (A7: 46,350 s with the paper's figures)."""
+        """How long one call could take if no budget bounded it (A7: 45,750 s with the paper's figures)."""
         waits = sum(self._interval_s(retry) for retry in range(self.max_retries))
         return (1 + self.max_retries) * self.timeout_s + waits
 
@@ -101,7 +101,7 @@ class RetryPolicy(Frozen):
         return low + u * (high - low)
 
     def _interval_s(self, retry: int) -> float:
-        # A float exponent: 2**retry as an integer would overflow on conversion for absurd retry counts.
+        # Bounded, because 2.0 to a four-digit power does not fit a float.
         doublings = min(retry, 60)
         return min(self.cap_s, self.base_interval_s * 2.0**doublings)
 

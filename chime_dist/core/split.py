@@ -57,13 +57,11 @@ class SplitParams(Frozen):
     def train_count(self, size: int) -> int:
         """Train tasks of a domain of ``size`` tasks, in [0, size]."""
         part, whole = self.train_ratio
-        match self.rounding:
-            case "floor":
-                return size * part // whole
-            case "half_up":
-                return (2 * size * part + whole) // (2 * whole)
-            case "ceil":
-                return -(-size * part // whole)
+        if self.rounding == "floor":
+            return size * part // whole
+        if self.rounding == "ceil":
+            return -(-size * part // whole)
+        return (2 * size * part + whole) // (2 * whole)
 
 
 PROTOCOLS: Mapping[ProtocolName, SplitParams] = {

@@ -41,8 +41,15 @@ class Vector:
 
     @classmethod
     def of(cls, values: Sequence[float] | npt.NDArray[Any]) -> Vector:
-        """Build from numbers, shape ``(dim,)``; they are cast to float32."""
-        return cls(np.asarray(values, dtype="<f4").tobytes())
+        """Build from numbers, shape ``(dim,)``; they are cast to float32.
+
+        Raises ValueError for another shape and for a number that float32 cannot hold.
+        """
+        with np.errstate(over="ignore"):
+            array = np.asarray(values, dtype="<f4")
+        if array.ndim != 1:
+            raise ValueError(f"a vector has one axis, got shape {array.shape}")
+        return cls(array.tobytes())
 
     @classmethod
     def from_base64(cls, text: str) -> Vector:
@@ -114,7 +121,8 @@ def similarities(query: Vector, rows: npt.NDArray[np.float64]) -> list[float]:
     if rows.shape[1] != query.dim:
         raise ValueError(f"the query has dimension {query.dim}, the bank {rows.shape[1]}")
     cosines = rows @ unit_rows([query])[0]
-    return [float(c) for c in np.round(np.clip(cosines, -1.0, 1.0), SIMILARITY_DECIMALS)]
+    # Adding 0.0 makes -0.0 plain zero: the sign of rounding noise differs between machines.
+    return [float(c) + 0.0 for c in np.round(np.clip(cosines, -1.0, 1.0), SIMILARITY_DECIMALS)]
 
 
 def at_least(value: float, threshold: float) -> bool:

@@ -29,7 +29,8 @@ def action_schema(tools: tuple[dict[str, Json], ...]) -> dict[str, Json]:
             names = [tool["function"]["name"] for tool in tools]
             call = _object({"name": {"type": "string", "enum": names}, "arguments": {"type": "object"}})
         calls = {"type": "array", "minItems": 0, "maxItems": MAX_CALLS, "items": call}
-    return _object({"calls": calls, "answer": {"type": "string", "maxLength": MAX_STRING}})
+    # Words are asked for even beside calls: with no call they are what makes the reply a deliberate "none fits".
+    return _object({"calls": calls, "answer": {"type": "string", "minLength": 1, "maxLength": MAX_STRING}})
 
 
 def _call_schema(function: dict[str, Json]) -> dict[str, Json]:
@@ -67,8 +68,10 @@ def bounded(schema: Json) -> Json:
 
 
 _KEPT = frozenset(
-    "type properties required items enum const anyOf oneOf allOf additionalProperties minimum maximum "
-    "minItems maxItems minLength maxLength".split()
+    (
+        *("type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "allOf"),
+        *("additionalProperties", "minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength"),
+    )
 )
 
 

@@ -55,7 +55,14 @@ class Lane:
     """The ordered commits of one run, and its states."""
 
     def __init__(
-        self, launch: str, run_id: str, services: LaneServices, queue: Queue, journal: Journal, store: BankStore, clock: Clock
+        self,
+        launch: str,
+        run_id: str,
+        services: LaneServices,
+        queue: Queue,
+        journal: Journal,
+        store: BankStore,
+        clock: Clock,
     ) -> None:
         self._launch = launch
         self._run_id = run_id
@@ -89,7 +96,9 @@ class Lane:
             if self._head.version >= self._projected_from:
                 await self._store.project(self._namespace, self._head.version, projected, self._head)
                 projected = self._head
-        log.info("bank.opened", run=self._run_id, fence=fence, version=self._head.version, items=len(self._head.records))
+        log.info(
+            "bank.opened", run=self._run_id, fence=fence, version=self._head.version, items=len(self._head.records)
+        )
 
     async def commit_ready(self) -> int:
         """Commit every proposal that is next in order; returns how many. Serialized.
@@ -106,7 +115,9 @@ class Lane:
     async def search(self, query: BankQuery) -> list[Hit]:
         """See ``ports.BankReader``: the store proposes, the journal's vectors decide."""
         state = await self.state(query.version)
-        records = [state.records[item] for item in await self._candidates(state, query) if item not in query.withheld]
+        records = [
+            state.records[item] for item in await self._candidates(state, query) if item not in query.withheld
+        ]
         if not records:
             return []
         sims = similarities(query.vector, unit_rows([r.vectors[query.vector_name] for r in records]))
@@ -143,7 +154,9 @@ class Lane:
         entry = await self._entry(proposal)
         answer = await self._journal.append(self._run_id, self._namespace.fence, entry.position, entry.line())
         if answer is Appended.FENCED:
-            raise FencedError(f"run {self._run_id}: a newer owner than fence {self._namespace.fence} holds the bank")
+            raise FencedError(
+                f"run {self._run_id}: a newer owner than fence {self._namespace.fence} holds the bank"
+            )
         if answer is Appended.CONFLICT:
             raise JournalError(
                 f"run {self._run_id}: position {entry.position} is already committed with other content; "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from chime_dist.core.bank import BankState
 from chime_dist.core.chat_reply import assistant_message
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.episode import EndReason, Json, Recall, Role, Step, Trajectory, Unit, Usage
@@ -76,9 +75,7 @@ class RunningEpisode:
     @property
     def trajectory(self) -> Trajectory:
         """What happened so far."""
-        return Trajectory(
-            view=self.view, plan=self._plan, recalls=tuple(self._recalls), steps=tuple(self._steps)
-        )
+        return Trajectory(view=self.view, plan=self._plan, recalls=tuple(self._recalls), steps=tuple(self._steps))
 
     async def search(
         self, collection: str, query: str, limit: int, min_similarity: float, vector_name: str = "c"
@@ -140,7 +137,10 @@ class RunningEpisode:
         self.end_reason = EndReason.STEP_CAP
 
     def _step(
-        self, kind: Literal["plan", "action", "observation", "event"], content: str, data: dict[str, Json] | None = None
+        self,
+        kind: Literal["plan", "action", "observation", "event"],
+        content: str,
+        data: dict[str, Json] | None = None,
     ) -> None:
         self._steps.append(Step(index=len(self._steps), kind=kind, content=content, data=data or {}))
 
@@ -180,6 +180,18 @@ class Reflecting:
         """See ``ports.ReflectionContext``."""
         return await self._models.embed(texts, "document")
 
-    async def export(self) -> BankState:
+    async def nearest(self, collection: str, vector: Vector, min_similarity: float) -> Hit | None:
         """See ``ports.ReflectionContext``."""
-        return await self._bank.export(self._unit.run_id, self._unit.read_version)
+        if self._unit.read_version == 0:
+            return None
+        hits = await self._bank.search(
+            BankQuery(
+                run_id=self._unit.run_id,
+                version=self._unit.read_version,
+                collection=collection,
+                vector=vector,
+                limit=1,
+                min_similarity=min_similarity,
+            )
+        )
+        return hits[0] if hits else None

@@ -6,7 +6,6 @@ when the run's last train position is. The least advanced run goes first, so tha
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -187,7 +186,9 @@ class Driver:
         run.evaluated = len(plan.eval) - len(run.owed)
         await self._follow(run)
         await self._advance(run)
-        log.info("run.opened", run=plan.run_id, head=run.admission.head, total=plan.shape.total, owed=len(run.owed))
+        log.info(
+            "run.opened", run=plan.run_id, head=run.admission.head, total=plan.shape.total, owed=len(run.owed)
+        )
 
     async def _admit(self) -> None:
         free = self._slots - sum(len(run.in_flight) for run in self._runs.values())
@@ -216,7 +217,9 @@ class Driver:
     async def _resubmit(self, unit: Unit) -> None:
         trace = await self._records.final(unit)
         if trace is None or trace.proposal is None:
-            raise JournalError(f"{unit.key} has a final record but no stored proposal; its trajectory file is missing")
+            raise JournalError(
+                f"{unit.key} has a final record but no stored proposal; its trajectory file is missing"
+            )
         await self._queue.submit(trace.proposal)
         log.info("episode.resubmitted", unit=unit.key)
 

@@ -144,13 +144,12 @@ class EpisodeRunner:
             success = await environment.score()
             return _Ending(Outcome.SUCCESS if success else Outcome.FAILURE, reason), trajectory
         except BackboneError as error:
-            reason = EndReason.BACKBONE_DEADLINE if error.code == "budget" else EndReason.BACKBONE
-            return _Ending(Outcome.INFRA, reason, str(error)), trajectory
+            return _Ending(Outcome.INFRA, EndReason.BACKBONE, str(error)), trajectory
         except EmbeddingError as error:
             return _Ending(Outcome.INFRA, EndReason.EMBEDDER, str(error)), trajectory
         except BenchmarkError as error:
             return _Ending(Outcome.INFRA, EndReason.BENCHMARK, str(error)), trajectory
-        except Exception as error:  # noqa: BLE001 - the worker's edge: one bad episode must not end the others (G4)
+        except Exception as error:
             log.exception("episode.crashed", unit=unit.key)
             return _Ending(Outcome.INFRA, EndReason.UNKNOWN, f"{type(error).__name__}: {error}"), trajectory
         finally:
@@ -172,7 +171,7 @@ class EpisodeRunner:
             except (BackboneError, EmbeddingError, AgentDeadlineError) as error:
                 reason = str(error) or type(error).__name__
                 log.warning("gate.failed", unit=unit.key, reason=reason)
-            except Exception as error:  # noqa: BLE001 - the outcome is known; a gate's crash must not lose it
+            except Exception as error:
                 log.exception("gate.crashed", unit=unit.key)
                 reason = f"{type(error).__name__}: {error}"
                 break
@@ -189,6 +188,8 @@ async def _acted(method: Method, episode: RunningEpisode) -> EndReason:
     except BackboneError as error:
         if error.code == "context_overflow":
             return EndReason.CONTEXT_OVERFLOW
+        if error.code == "budget":
+            return EndReason.AGENT_DEADLINE
         raise
     return episode.end_reason or EndReason.UNKNOWN
 

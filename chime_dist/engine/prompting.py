@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jinja2 import BaseLoader, Environment, StrictUndefined, TemplateNotFound, UndefinedError
 
-from chime_dist.core.model_call import ChatRequest, Message, Turn
+from chime_dist.core.model_call import Message, Turn
 from chime_dist.errors import ConfigError
 
 _SHARED = "shared"
@@ -30,13 +30,13 @@ class PromptLibrary:
         self._environment = Environment(
             loader=_FolderLoader(self._folders),
             undefined=StrictUndefined,
-            autoescape=False,  # noqa: S701 - prompts are plain text, not HTML
+            autoescape=False,
             trim_blocks=True,
             lstrip_blocks=True,
             keep_trailing_newline=False,
         )
 
-    def render(self, turn: Turn, session_id: str) -> ChatRequest:
+    def render(self, turn: Turn) -> tuple[Message, ...]:
         """Messages of a turn: system block, the task's conversation, user block, then the history.
 
         Raises ConfigError for an unknown template or a variable the template needs and the turn lacks.
@@ -50,15 +50,7 @@ class PromptLibrary:
                 messages[-1] = {**last, "content": f"{last['content']}\n\n{user}"}
             else:
                 messages.append({"role": "user", "content": user})
-        return ChatRequest(
-            messages=(*messages, *turn.history),
-            tools=turn.tools,
-            response_schema=turn.response_schema,
-            schema_name=turn.schema_name,
-            temperature=turn.temperature,
-            max_tokens=turn.max_tokens,
-            session_id=session_id,
-        )
+        return (*messages, *turn.history)
 
     def fingerprint(self, method: str) -> str:
         """Hex SHA-256 over the method's prompt files and the shared ones; part of a run's identity."""

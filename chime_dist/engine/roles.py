@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from chime_dist.config.models import BackboneModel
 from chime_dist.core.episode import Role
-from chime_dist.core.model_call import ChatReply, Turn
+from chime_dist.core.model_call import ChatReply, ChatRequest, Turn
 from chime_dist.core.vector import Vector
 from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.ports import Backbone, Embedder
@@ -15,17 +16,24 @@ from chime_dist.ports import Backbone, Embedder
 class RoleRunner:
     """A role bound to a backbone. Holds no episode state, so all runs can share it."""
 
-    def __init__(self, role: Role, backbone: Backbone, prompts: PromptLibrary, max_output_tokens: int) -> None:
+    def __init__(self, role: Role, model: BackboneModel, backbone: Backbone, prompts: PromptLibrary) -> None:
         self._role = role
+        self._model = model
         self._backbone = backbone
         self._prompts = prompts
-        self._max_output_tokens = max_output_tokens
 
     async def turn(self, turn: Turn, session_id: str, budget_s: float) -> ChatReply:
         """See ``ports.Models.turn``."""
-        request = self._prompts.render(turn, session_id)
-        limit = min(request.max_tokens or self._max_output_tokens, self._max_output_tokens)
-        return await self._backbone.complete(request.model_copy(update={"max_tokens": limit}), budget_s)
+        request = ChatRequest(
+            messages=self._prompts.render(turn),
+            tools=turn.tools,
+            response_schema=turn.response_schema,
+            schema_name=turn.schema_name,
+            temperature=self._model.temperature if turn.temperature is None else turn.temperature,
+            max_tokens=self._model.output_limit(self._role, turn.max_tokens),
+            session_id=session_id,
+        )
+        return await self._backbone.complete(request, budget_s)
 
     async def close(self) -> None:
         """Release the backbone's connections."""

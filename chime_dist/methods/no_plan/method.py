@@ -58,8 +58,6 @@ class NoPlan:
         """Never asked: ``prepare`` has no requests."""
         raise NotImplementedError(f"no_plan makes no commit requests, got {request.kind!r}")
 
-    def finish(
-        self, state: BankState, proposal: Proposal, replies: Sequence[CommitReply]
-    ) -> tuple[Event, ...]:
+    def finish(self, state: BankState, proposal: Proposal, replies: Sequence[CommitReply]) -> tuple[Event, ...]:
         """No events."""
         return ()

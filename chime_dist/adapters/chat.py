@@ -1,0 +1,231 @@
+"""A backbone behind an OpenAI-compatible chat endpoint, over aiohttp.
+
+One call is a loop of attempts under ``core.retry``: every attempt is one POST whose connecting, waiting and body
+are under a single wall-clock timeout (a dripping server cannot stretch it, A7), and attempts plus waits stay
+inside the caller's budget. What a reply means is ``core.chat_reply``'s business.
+
+Prompts, replies and keys never enter a log event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+from weakref import WeakKeyDictionary
+
+import aiohttp
+import structlog
+
+from chime_dist.adapters.chat_request import ChatSettings, request_body
+from chime_dist.core.chat_reply import classify_failure, fitting_max_tokens, read_completion
+from chime_dist.core.deadline import Deadline
+from chime_dist.core.model_call import ChatReply, ChatRequest
+from chime_dist.core.retry import Attempt, GiveUp, retry_after_seconds
+from chime_dist.core.tool_arguments import whole_characters
+from chime_dist.errors import BackboneError
+from chime_dist.ports import Clock
+
+log = structlog.get_logger()
+
+
+class ChatBackbone:
+    """Implements ``ports.Backbone``.
+
+    Connections are pooled per event loop, so one instance may be used from several; ``close`` releases those of
+    the loop it runs on. ``uniform`` draws the retry jitter from [0, 1).
+    """
+
+    def __init__(self, settings: ChatSettings, clock: Clock, uniform: Callable[[], float] = random.random) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._uniform = uniform
+        self._url = f"{settings.base_url}/chat/completions"
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
+
+    async def complete(self, request: ChatRequest, budget_s: float) -> ChatReply:
+        """One completion within ``budget_s`` seconds, retries and waits included (R37).
+
+        A prompt that fits while prompt plus output limit does not is asked once more with a smaller limit (A6).
+
+        Raises BackboneError. Its code is ``budget`` where the budget ended before anything failed (the model
+        was still working), else that of the last failure: so a caller can tell a slow agent from a broken
+        endpoint.
+        """
+        call = _Call(self._settings, request, Deadline.after(budget_s, self._clock.monotonic))
+        while True:
+            attempt = self._settings.retry.attempt(call.deadline.remaining_s)
+            if isinstance(attempt, GiveUp):
+                raise self._failed(call, call.budget_error(), attempt.reason)
+            try:
+                reply = await self._attempt(call, attempt)
+            except BackboneError as error:
+                await self._recover(call, attempt, error)
+            else:
+                return self._replied(call, reply)
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+    async def _recover(self, call: _Call, attempt: Attempt, error: BackboneError) -> None:
+        """Prepare the next attempt after ``error``, or raise."""
+        if attempt.bounded_by_budget and error.code == "timeout" and error.status is None:
+            raise self._failed(call, call.budget_error(), "budget_spent") from None
+        if error.code == "context_overflow" and call.shrink(error.message):
+            log.warning("backbone.output_limit_lowered", **call.labels, max_tokens=call.max_tokens)
+            return
+        call.failures += 1
+        call.last_error = error
+        then = self._settings.retry.after_failure(
+            call.failures,
+            retriable=error.retriable,
+            retry_after_s=error.retry_after_s,
+            remaining_s=call.deadline.remaining_s,
+            u=self._uniform(),
+        )
+        if isinstance(then, GiveUp):
+            raise self._failed(call, error, then.reason) from None
+        log.warning(
+            "backbone.retrying",
+            **call.labels,
+            code=error.code,
+            status=error.status,
+            requests=call.requests,
+            wait_s=round(then.seconds, 3),
+        )
+        await self._clock.sleep(then.seconds)
+
+    async def _attempt(self, call: _Call, attempt: Attempt) -> ChatReply:
+        body = call.body()
+        call.requests += 1
+        try:
+            async with (
+                asyncio.timeout(attempt.timeout_s),
+                self._session().post(
+                    self._url, data=body, headers=call.headers, allow_redirects=False
+                ) as response,
+            ):
+                content = await self._read(response)
+        except aiohttp.ServerTimeoutError:
+            raise BackboneError("no connection in time", "unreachable", retriable=True) from None
+        except TimeoutError:
+            message = f"no complete reply within {attempt.timeout_s:g} s"
+            raise BackboneError(message, "timeout", retriable=True) from None
+        except (aiohttp.ClientError, OSError) as error:
+            # The error's own text may show request headers; its type says what happened.
+            message = f"the connection failed ({type(error).__name__})"
+            raise BackboneError(message, "unreachable", retriable=True) from None
+        if response.status == 200:
+            return read_completion(content, reasoning_is_text=self._settings.reasoning_is_text)
+        wait = retry_after_seconds(response.headers.get("Retry-After"), self._clock.now())
+        raise classify_failure(response.status, content, wait)
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        content = bytearray()
+        limit = self._settings.max_response_bytes
+        async for chunk in response.content.iter_any():
+            content += chunk
+            if len(content) > limit:
+                raise BackboneError(f"the reply exceeds {limit} bytes", "server_error", response.status)
+        return bytes(content)
+
+    def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None or session.closed:
+            settings = self._settings
+            headers = {"Content-Type": "application/json", "Accept": "application/json"}
+            headers |= {name: value.get_secret_value() for name, value in settings.headers.items()}
+            if settings.api_key is not None:
+                headers["Authorization"] = f"Bearer {settings.api_key.get_secret_value()}"
+            session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=settings.max_connections, keepalive_timeout=settings.keep_alive_s
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers=headers,
+                trust_env=settings.trust_env,
+            )
+            self._sessions[loop] = session
+        return session
+
+    def _replied(self, call: _Call, reply: ChatReply) -> ChatReply:
+        latency_s = self._clock.monotonic() - call.started_at
+        usage = reply.usage.model_copy(update={"requests": call.requests})
+        log.debug(
+            "backbone.replied",
+            **call.labels,
+            finish_reason=reply.finish_reason,
+            latency_s=round(latency_s, 3),
+            **usage.model_dump(exclude={"calls"}),
+        )
+        return reply.model_copy(update={"usage": usage, "latency_s": latency_s})
+
+    def _failed(self, call: _Call, error: BackboneError, reason: str) -> BackboneError:
+        """``error`` with the story of the whole call, secrets removed; also logged."""
+        latency_s = self._clock.monotonic() - call.started_at
+        log.warning(
+            "backbone.failed",
+            **call.labels,
+            code=error.code,
+            status=error.status,
+            reason=reason,
+            requests=call.requests,
+            latency_s=round(latency_s, 3),
+        )
+        message = (
+            f"backbone {self._settings.name!r}: {error.message} ({call.requests} requests in {latency_s:.1f} s)"
+        )
+        for secret in self._settings.secrets:
+            message = message.replace(secret, "***")
+        return BackboneError(message, error.code, error.status, error.retriable, error.retry_after_s)
+
+
+class _Call:
+    """What one ``complete`` remembers between its attempts."""
+
+    def __init__(self, settings: ChatSettings, request: ChatRequest, deadline: Deadline) -> None:
+        self.deadline = deadline
+        self.started_at = deadline.monotonic()
+        self.budget_s = deadline.remaining_s
+        self.requests = 0
+        self.failures = 0
+        self.last_error: BackboneError | None = None
+        limits = [limit for limit in (request.max_tokens, settings.max_output_tokens) if limit is not None]
+        self.max_tokens = min(limits, default=None)
+        self.labels: dict[str, Any] = {"backbone": settings.name, "session": request.session_id}
+        self.headers = {"x-session-id": quote(request.session_id, safe=":/")}
+        self._settings = settings
+        self._request = request
+        self._shrunk = False
+
+    def body(self) -> bytes:
+        """The request's bytes; raises BackboneError where it holds what JSON cannot."""
+        try:
+            text = json.dumps(
+                request_body(self._settings, self._request, self.max_tokens), ensure_ascii=False, allow_nan=False
+            )
+        except (TypeError, ValueError) as error:
+            raise BackboneError(f"the request cannot be written as JSON: {error}", "bad_request") from None
+        return whole_characters(text).encode()
+
+    def shrink(self, sentence: str) -> bool:
+        """Lower the output limit to what an overflow's sentence leaves room for; at most once."""
+        if self._shrunk or self.max_tokens is None:
+            return False
+        smaller = fitting_max_tokens(sentence, self.max_tokens)
+        if smaller is None:
+            return False
+        self.max_tokens, self._shrunk = smaller, True
+        return True
+
+    def budget_error(self) -> BackboneError:
+        """Why the call ends with its budget: the last failure, or that none came."""
+        return self.last_error or BackboneError(f"no reply within the budget of {self.budget_s:.1f} s", "budget")

@@ -1,0 +1,13 @@
+-- Add a unit to the ready stream once per turn. Returns 1 when the call with this nonce added it, else 0.
+local turn, ready, units, open = unpack(KEYS)
+local key, unit, nonce = unpack(ARGV)
+
+local current = redis.call('GET', turn)
+if not current then return redis.error_reply('CHIMELOST no turn') end
+-- A completed unit holds its lease's token here; a nonce can never equal one.
+if redis.call('HSETNX', units, key, nonce) == 0 then
+  return redis.call('HGET', units, key) == nonce and 1 or 0
+end
+redis.call('SADD', open, key)
+redis.call('XADD', ready, '*', 'turn', current, 'unit', unit)
+return 1

@@ -1,0 +1,156 @@
+"""The actors: thin hosts for engine objects.
+
+Each takes a factory, a picklable callable that builds the engine object inside the actor's process and event
+loop. A restarted actor starts from its constructor, so everything it needs comes from the factory and from
+storage (C1). Task retries are off everywhere: a repeated call is the caller's decision (C2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal
+
+from chime_dist.core.bank import BankState
+from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Unit
+from chime_dist.core.model_call import ChatReply, Turn
+from chime_dist.core.vector import Vector
+from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.roles import RoleRunner
+from chime_dist.engine.worker import Worker
+from chime_dist.ports import BankQuery, Embedder, Hit, RecordStore
+
+
+class BankActor:
+    """Owns the banks of a launch: commits, and reads at pinned versions. Takes a new fence at every start."""
+
+    def __init__(self, factory: Callable[[], Awaitable[BankOwner]]) -> None:
+        self._factory = factory
+        self._opening = asyncio.Lock()
+        self._owner: BankOwner | None = None
+        self._commits: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        """Open the banks and commit until the owner fails; its error is the call's."""
+        await self._opened()
+        assert self._commits is not None
+        await asyncio.shield(self._commits)
+
+    async def search(self, query: BankQuery) -> list[Hit]:
+        """See ``ports.BankReader``."""
+        return await (await self._opened()).search(query)
+
+    async def export(self, run_id: str, version: int) -> BankState:
+        """See ``ports.BankReader``."""
+        return await (await self._opened()).export(run_id, version)
+
+    async def digest(self, run_id: str) -> str:
+        """See ``engine.driver.BankControl``."""
+        return await (await self._opened()).digest(run_id)
+
+    async def close(self) -> None:
+        """Stop committing and release the store."""
+        if self._commits is not None:
+            self._commits.cancel()
+            await asyncio.gather(self._commits, return_exceptions=True)
+        if self._owner is not None:
+            await self._owner.close()
+
+    async def _opened(self) -> BankOwner:
+        async with self._opening:
+            if self._owner is None:
+                owner = await self._factory()
+                await owner.open()
+                self._owner, self._commits = owner, asyncio.create_task(owner.run())
+        if self._commits is not None and self._commits.done():
+            # A fenced or broken owner must not answer reads as if nothing had happened.
+            self._commits.result()
+        return self._owner
+
+
+class RoleActor:
+    """One role on one backbone: one model turn per call."""
+
+    def __init__(self, factory: Callable[[], RoleRunner]) -> None:
+        self._factory = factory
+        self._runner: RoleRunner | None = None
+
+    async def turn(self, turn: Turn, session_id: str, budget_s: float) -> ChatReply:
+        """See ``ports.Models``."""
+        if self._runner is None:
+            # Here and not in the constructor: the HTTP client binds to the loop that calls it.
+            self._runner = self._factory()
+        return await self._runner.turn(turn, session_id, budget_s)
+
+
+class PlannerActor(RoleActor):
+    """Turns a task and plan memories into a plan."""
+
+
+class ExecutorActor(RoleActor):
+    """Turns a plan, exec memories and what happened so far into the next action."""
+
+
+class GateActor(RoleActor):
+    """Turns a scored trajectory into a diagnosis, and two lessons into one."""
+
+
+class EmbedderActor:
+    """Texts to vectors."""
+
+    def __init__(self, factory: Callable[[], Embedder]) -> None:
+        self._embedder = factory()
+
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+        """See ``ports.Embedder``."""
+        return await self._embedder.embed(texts, kind)
+
+
+class RecordActor:
+    """The run directory's one writer. Lives on the driver's node, where the directory is."""
+
+    def __init__(self, factory: Callable[[], Awaitable[RecordStore]]) -> None:
+        self._factory = factory
+        self._opening = asyncio.Lock()
+        self._records: RecordStore | None = None
+
+    async def write(self, trace: EpisodeTrace) -> EpisodeTrace:
+        """See ``ports.RecordStore``."""
+        return await (await self._opened()).write(trace)
+
+    async def final(self, unit: Unit) -> EpisodeTrace | None:
+        """See ``ports.RecordStore``."""
+        return await (await self._opened()).final(unit)
+
+    async def finals(self, run_id: str) -> Mapping[str, EpisodeRecord]:
+        """See ``ports.RecordStore``."""
+        return dict(await (await self._opened()).finals(run_id))
+
+    async def tally(self, run_id: str) -> Mapping[str, int]:
+        """See ``ports.RecordStore``."""
+        return dict(await (await self._opened()).tally(run_id))
+
+    async def _opened(self) -> RecordStore:
+        async with self._opening:
+            if self._records is None:
+                self._records = await self._factory()
+        return self._records
+
+
+class WorkerActor:
+    """Runs episodes. Dies and comes back without memory: its leases run out and its units are redelivered."""
+
+    def __init__(self, factory: Callable[[], Awaitable[Worker]]) -> None:
+        self._factory = factory
+        self._worker: Worker | None = None
+
+    async def run(self) -> None:
+        """Work until ``stop``; raises what the worker raises."""
+        self._worker = await self._factory()
+        await self._worker.run()
+
+    async def stop(self) -> dict[str, Json]:
+        """Claim no more. The open episodes end before ``run`` returns."""
+        if self._worker is not None:
+            self._worker.stop()
+        return {}

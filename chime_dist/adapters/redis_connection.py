@@ -1,0 +1,131 @@
+"""One process's connections to Redis, and the one place where its errors are retried and translated."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import stamina
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, ConnectionError, RedisError, ResponseError, TimeoutError
+
+from chime_dist.errors import ConfigError, ServiceError
+
+T = TypeVar("T")
+
+MAX_BLOCK_S = 5.0
+"""Longest time one blocking command may wait in the server, in seconds. Longer waits are several commands."""
+
+_CONNECT_TIMEOUT_S = 5.0
+_REPLY_TIMEOUT_S = 10.0
+_POOL_SIZE = 64
+"""Connections for commands; more coroutines than that wait for a free one instead of failing."""
+
+_LOST = ("CHIMELOST", "NOGROUP", "UNBLOCKED")
+
+
+class RedisConnection:
+    """Two clients of one server: one for commands, one for reads that block.
+
+    redis-py's own retries are off in both: they re-send any command whose reply was lost, for every connection
+    attempt again, and without a limit in time. ``run`` re-sends instead, within ``patience_s`` of wall clock; so
+    everything given to it must mean the same when it is executed twice. A blocking group read does not (its
+    reply carries deliveries), hence ``wait``, which asks once and leaves lost replies to the caller's sweep.
+    """
+
+    def __init__(self, url: str, patience_s: float = 30.0) -> None:
+        """``url``: redis://, rediss:// or unix://. Connects at first use; raises ConfigError for another URL."""
+        self._patience_s = patience_s
+        try:
+            pool = BlockingConnectionPool.from_url(
+                url, max_connections=_POOL_SIZE, timeout=patience_s, **_options(_REPLY_TIMEOUT_S)
+            )
+            # Unlimited: a process blocks one connection per consumer and per follower of changes.
+            blocking = ConnectionPool.from_url(
+                url, max_connections=2**20, **_options(MAX_BLOCK_S + _REPLY_TIMEOUT_S)
+            )
+        except ValueError:
+            # Neither the URL nor redis-py's words, which may repeat it: it can hold a password.
+            raise ConfigError(
+                "the Redis URL cannot be read; expected redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix:///PATH"
+            ) from None
+        self.commands: Redis = Redis.from_pool(pool)
+        self.blocking: Redis = Redis.from_pool(blocking)
+        place = pool.connection_kwargs
+        self.address: str = place.get("path") or f"{place.get('host', 'localhost')}:{place.get('port', 6379)}"
+        """Where the server is, without credentials."""
+
+    async def run(self, doing: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Await ``ask()``, again after a broken connection, a late reply, or a server at its memory limit.
+
+        At the memory limit (D7) Redis refuses a script before its first write, so waiting for others to drain is
+        safe. Raises ServiceError, which says what was being done.
+        """
+        try:
+            try:
+                return await ask()
+            except RedisError as error:
+                if not _transient(error):
+                    raise
+            # The context is built only here: the first try is the path of every job.
+            async for attempt in stamina.retry_context(
+                on=_transient,
+                attempts=None,
+                timeout=self._patience_s,
+                wait_initial=0.05,
+                wait_max=2.0,
+                wait_jitter=0.1,
+            ):
+                with attempt:
+                    return await ask()
+        except RedisError as error:
+            raise self._service_error(doing, error) from error
+        raise AssertionError("stamina either returns the reply or raises")
+
+    async def wait(self, doing: str, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Await ``ask()`` once; None where the connection broke, so that its reply, if any, is lost."""
+        try:
+            return await ask()
+        except RedisError as error:
+            if not _transient(error):
+                raise self._service_error(doing, error) from error
+            return None
+
+    async def close(self) -> None:
+        """Close every connection; may be called again."""
+        await self.commands.aclose()
+        await self.blocking.aclose()
+
+    def _service_error(self, doing: str, error: RedisError) -> ServiceError:
+        text = str(error)
+        if any(mark in text for mark in _LOST):
+            text = "the launch's keys are gone, or were never made (FLUSHALL, eviction, another server, no reset)"
+            fix = "Check the server, then resume the launch: the run directory holds every finished episode"
+        elif "OOM" in text:
+            fix = "Raise its maxmemory (CONFIG SET maxmemory), then resume the launch"
+        elif isinstance(error, AuthenticationError):
+            fix = "Check user and password in the Redis URL"
+        else:
+            fix = "Check the server and the network, then resume the launch"
+        return ServiceError(f"Redis at {self.address}, {doing}: {text}. {fix}")
+
+
+def _options(reply_timeout_s: float) -> dict[str, object]:
+    return {
+        # RESP2: the replies' shapes do not depend on redis-py's version, and no push messages arrive.
+        "protocol": 2,
+        "decode_responses": True,
+        "socket_timeout": reply_timeout_s,
+        "socket_connect_timeout": _CONNECT_TIMEOUT_S,
+        "retry": Retry(NoBackoff(), 0),
+    }
+
+
+def _transient(error: Exception) -> bool:
+    if isinstance(error, AuthenticationError):
+        return False
+    if isinstance(error, ConnectionError | TimeoutError):
+        return True
+    return isinstance(error, ResponseError) and "OOM" in str(error)

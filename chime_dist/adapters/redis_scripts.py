@@ -1,0 +1,133 @@
+"""The atomic steps of queue and journal as functions; the Lua behind each lies in ``lua/`` under its name.
+
+Signatures are the contract: everything a step reads or writes is one of its keys, every answer is plain data. A
+step may be sent twice (see ``RedisConnection``). A step raises redis-py's errors; one whose keys are gone fails
+with an error that starts with CHIMELOST or NOGROUP, and ``RedisConnection`` translates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from chime_dist.adapters.lease_token import LeaseToken
+from chime_dist.adapters.redis_keys import CHANGES_KEPT, GROUP, NOBODY, RedisKeys
+
+
+class Delivered(NamedTuple):
+    """One entry of the ready stream as a consumer gets it."""
+
+    entry: str
+    """The stream id, time-sequence."""
+    delivery: int
+    """1-based, by the server's counter."""
+    turn: int
+    unit: str
+    """The unit as JSON."""
+
+
+class Told(NamedTuple):
+    """One entry of the change feed; see ``ports.Change``."""
+
+    kind: Literal["completed", "committed"]
+    run_id: str
+    unit: str
+    head: int
+
+
+class QueueScripts:
+    """Atomic steps of one launch's queue."""
+
+    def __init__(self, client: Redis, keys: RedisKeys) -> None:
+        self._keys = keys
+        self._reset = _script(client, "reset")
+        self._admit = _script(client, "admit")
+        self._claim = _script(client, "claim")
+        self._renew = _script(client, "renew")
+        self._complete = _script(client, "complete")
+        self._release = _script(client, "release")
+        self._submit = _script(client, "submit")
+        self._outstanding = _script(client, "outstanding")
+        self._changes = _script(client, "changes")
+
+    async def reset(self) -> int:
+        """Open the next turn with no unit in it; returns its number."""
+        k = self._keys
+        return int(await self._reset([k.turn, k.ready, k.units, k.open], [GROUP]))
+
+    async def admit(self, key: str, unit: str, nonce: str) -> bool:
+        """Add the unit unless its key was admitted this turn; True for the one nonce that added it."""
+        k = self._keys
+        return bool(await self._admit([k.turn, k.ready, k.units, k.open], [key, unit, nonce]))
+
+    async def claim(self, consumer: str, count: int, lease_ms: int, held: Sequence[str]) -> list[Delivered]:
+        """Own pending entries that are not ``held``, then expired ones, then new ones; at most ``count``."""
+        reply = await self._claim([self._keys.turn, self._keys.ready], [GROUP, consumer, count, lease_ms, *held])
+        return [Delivered(entry, int(delivery), int(turn), unit) for entry, delivery, turn, unit in reply]
+
+    async def renew(self, tokens: Sequence[LeaseToken]) -> list[int]:
+        """Restart the leases' clocks; returns the 0-based indexes of those that are lost."""
+        leases = [part for t in tokens for part in (t.turn, t.entry, t.delivery, t.consumer)]
+        lost = await self._renew([self._keys.turn, self._keys.ready], [GROUP, *leases])
+        return [int(number) - 1 for number in lost]
+
+    async def complete(self, token: LeaseToken, key: str, run_id: str, position: int, proposal: str) -> str:
+        """Finish the unit of a valid lease: ``stored``, ``already_same`` or ``lost``."""
+        k = self._keys
+        keys = [k.turn, k.ready, k.units, k.open, k.proposals(run_id), k.changes]
+        lease = (token.turn, token.entry, token.delivery, token.consumer)
+        return str(
+            await self._complete(keys, [GROUP, str(token), *lease, key, run_id, position, proposal, CHANGES_KEPT])
+        )
+
+    async def release(self, token: LeaseToken) -> bool:
+        """Make the entry claimable at once, its delivery count kept; False for a lost lease."""
+        lease = (token.turn, token.entry, token.delivery, token.consumer)
+        return bool(await self._release([self._keys.turn, self._keys.ready], [GROUP, NOBODY, *lease]))
+
+    async def submit(self, run_id: str, position: int, proposal: str) -> bool:
+        """Store the proposal where there is none; True when it was stored."""
+        k = self._keys
+        return bool(
+            await self._submit([k.proposals(run_id), k.changes], [run_id, position, proposal, CHANGES_KEPT])
+        )
+
+    async def outstanding(self) -> set[str]:
+        """Keys of units that are admitted and not completed."""
+        return set(await self._outstanding([self._keys.turn, self._keys.open], []))
+
+    async def changes(self, since: str, count: int) -> tuple[str, list[Told]]:
+        """Changes after the id ``since`` and the id of the last one; an empty ``since`` gives the newest id."""
+        last, told = await self._changes([self._keys.turn, self._keys.changes], [since, count])
+        return str(last), [Told(kind, run, unit, int(head)) for kind, run, unit, head in told]
+
+
+class JournalScripts:
+    """Atomic steps of one launch's journals."""
+
+    def __init__(self, client: Redis, keys: RedisKeys) -> None:
+        self._keys = keys
+        self._append = _script(client, "append")
+
+    async def append(self, run_id: str, fence: int, position: int, line: str) -> str:
+        """``appended``, ``already_same``, ``fenced`` or ``conflict``; a line that is there is told first."""
+        k = self._keys
+        keys = [k.fence(run_id), k.journal(run_id), k.changes]
+        return str(await self._append(keys, [run_id, fence, position, line, CHANGES_KEPT]))
+
+
+class _Script:
+    def __init__(self, script: AsyncScript) -> None:
+        self._script = script
+
+    async def __call__(self, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+        return await self._script(keys, args)
+
+
+def _script(client: Redis, name: str) -> _Script:
+    source = files("chime_dist.adapters").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    return _Script(client.register_script(source))

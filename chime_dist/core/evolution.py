@@ -1,0 +1,271 @@
+"""Credit-aware memory evolution: one episode's diagnosis against the bank (R24 to R34, S0 Eq. 8 to 10).
+
+Pure, at the state it is given, in the order values -> prune -> content (R33). Two phases, because a merge needs
+a text and a vector that only models can make: ``prepare`` gives complete events or the merges to ask for,
+``finish`` takes the answers. A worker asks ahead with ``predicted_merges`` on the version it read; at the
+proposal's turn a prediction counts only if the target at the head is the same memory with the same text.
+
+What holds at the head, where the bank has moved on since the episode read it: S0 Eq. 9 uses the head's v and
+n; a retrieved memory pruned meanwhile is skipped with a note; one merged meanwhile still takes its delta;
+merge target, novelty and ids are found at the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from chime_dist.core.bank import BankState, Event, ItemId, Record
+from chime_dist.core.canonical import canonical_json, sha256_hex
+from chime_dist.core.credit import EvolutionParams, Rejection, averaged, delta, prunable, rejection
+from chime_dist.core.episode import Json, Outcome
+from chime_dist.core.evidence import EvolutionInput, ExperienceVectors, Merged, MergeRequest, Read
+from chime_dist.core.frozen import Frozen
+from chime_dist.core.memory import EXPERIENCE_VECTOR, SCENARIO_VECTOR, MemoryPayload, Stage
+from chime_dist.core.vector import Vector, above, below, similarities
+from chime_dist.core.verdict import NewExperience, attributed
+
+
+class Evolved(Frozen):
+    """First half of a commit: complete events, or the merges still to be done."""
+
+    events: tuple[Event, ...] = ()
+    requests: tuple[MergeRequest, ...] = ()
+
+
+def prepare(state: BankState, given: EvolutionInput, params: EvolutionParams) -> Evolved:
+    """Events of ``given`` against ``state``, or the merges that no answer in ``given.merges`` fits.
+
+    Raises ValueError where accepted experience has no vectors and JournalError where a record is no memory.
+    """
+    draft = _Draft(state, given, params)
+    draft.move_values()
+    draft.prune()
+    draft.write_content()
+    return Evolved(requests=tuple(draft.requests)) if draft.requests else Evolved(events=tuple(draft.events))
+
+
+def finish(
+    state: BankState, given: EvolutionInput, merged: Sequence[Merged], params: EvolutionParams
+) -> tuple[Event, ...]:
+    """The events, given the merges that ``prepare`` asked for; raises ValueError where one is still missing."""
+    answered = given.model_copy(update={"merges": (*given.merges, *merged)})
+    evolved = prepare(state, answered, params)
+    if evolved.requests:
+        missing = ", ".join(f"{request.stage} into {request.target}" for request in evolved.requests)
+        raise ValueError(f"position {given.position}: no usable answer to the merge of {missing}")
+    return evolved.events
+
+
+def predicted_merges(state: BankState, given: EvolutionInput, params: EvolutionParams) -> tuple[MergeRequest, ...]:
+    """The merges that ``given`` would need at ``state``, the version that was read; exact if it is the head."""
+    return prepare(state, given.model_copy(update={"merges": ()}), params).requests
+
+
+class _Nearest(NamedTuple):
+    id: str
+    sim: float
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One commit while it is being written. The state under it does not change."""
+
+    state: BankState
+    given: EvolutionInput
+    params: EvolutionParams
+    events: list[Event] = field(default_factory=list)
+    requests: list[MergeRequest] = field(default_factory=list)
+    moved: dict[str, MemoryPayload] = field(default_factory=dict)
+    """Payloads that this commit changed, by id."""
+    pruned: set[str] = field(default_factory=set)
+    inserts: int = 0
+
+    def move_values(self) -> None:
+        """R24 to R26, once per retrieved memory."""
+        first_reads: dict[str, Read] = {}
+        for read in self.given.reads:
+            first_reads.setdefault(read.id, read)
+        for read in first_reads.values():
+            diagnosis = self.given.diagnosis
+            in_attributed = read.stage in attributed(diagnosis.label)
+            misleading = read.id in diagnosis.misleading
+            success = self.given.outcome is Outcome.SUCCESS
+            feedback = delta(diagnosis.confidence, success, in_attributed, misleading)
+            detail = self._detail(delta=feedback, misleading=misleading, item_version_read=read.item_version)
+            record = self.state.records.get(read.id)
+            held = self._held_back(record, feedback, in_attributed or misleading)
+            if record is None or held is not None:
+                self._note("value.skip", read.stage, read.id, {**detail, "reason": held})
+                continue
+            old = MemoryPayload.of(record)
+            value, count = averaged(old.value, old.count, feedback)
+            if self.params.value_update == "count_only" and feedback == 0:
+                value = old.value
+            new = old.model_copy(update={"value": value, "count": count})
+            detail |= {"item_version": record.version, "before": _worth(old), "after": _worth(new)}
+            self._put("value.update", read.stage, read.id, new, None, detail)
+
+    def _held_back(self, record: Record | None, feedback: float, directed: bool) -> str | None:
+        if record is None:
+            return "pruned_since_read"
+        if self.params.conf_gates_values and below(self.given.diagnosis.confidence, self.params.conf_threshold):
+            return "low_confidence"
+        if self.params.value_update == "attributed" and not directed:
+            return "not_attributed"
+        if self.params.value_update == "skip_zero" and feedback == 0:
+            return "zero_delta"
+        return None
+
+    def prune(self) -> None:
+        """R27, over both banks: after every commit no memory is left that should be gone."""
+        for stage in Stage:
+            doomed = [r for r in self.state.records.values() if r.collection == stage and self._prunable(r)]
+            for record in sorted(doomed, key=lambda r: ItemId.parse(r.id)):
+                self.pruned.add(record.id)
+                detail = self._detail(before=_worth(self._payload(record)), reason="low_value")
+                self.events.append(Event(op="drop", kind="prune", collection=stage, id=record.id, detail=detail))
+
+    def _prunable(self, record: Record) -> bool:
+        payload = self._payload(record)
+        return prunable(payload.value, payload.count, self.params)
+
+    def write_content(self) -> None:
+        """R28 to R32: merge, insert or discard the experience of each attributed stage."""
+        for stage in attributed(self.given.diagnosis.label):
+            reason = rejection(self.given.diagnosis, stage, self.params)
+            if reason is not None:
+                self._discard(stage, reason, None)
+                continue
+            vectors = self.given.vectors.get(stage)
+            if vectors is None:
+                raise ValueError(f"position {self.given.position}: accepted {stage} experience has no vectors")
+            new = self.given.diagnosis.experience[stage]
+            nearest = self._nearest(stage, SCENARIO_VECTOR, vectors.c)
+            if nearest is not None and above(nearest.sim, self.params.merge_threshold):
+                self._merge(stage, new, nearest)
+            else:
+                self._add(stage, new, vectors, nearest)
+
+    def _merge(self, stage: Stage, new: NewExperience, nearest: _Nearest) -> None:
+        record = self.state.records[nearest.id]
+        old = self._payload(record)
+        request = MergeRequest(
+            stage=stage,
+            target=record.id,
+            text_sha256=sha256_hex(canonical_json([old.scenario, old.experience])),
+            scenario=old.scenario,
+            experience=old.experience,
+            new=new,
+        )
+        merged = self._answer(request)
+        if merged is None:
+            self.requests.append(request)
+            return
+        scenario, c = old.scenario, record.vectors[SCENARIO_VECTOR]
+        if self.params.rewrite_scenario and merged.scenario is not None and merged.c is not None:
+            scenario, c = merged.scenario, merged.c
+        payload = old.model_copy(
+            update={
+                "scenario": scenario,
+                "experience": merged.experience,
+                "sources": (*old.sources, self.given.position),
+            }
+        )
+        detail = self._detail(
+            decision="merge",
+            nearest=nearest._asdict(),
+            by=merged.by,
+            new=_texts(new),
+            before=_texts(old),
+            after=_texts(payload),
+        )
+        vectors = {SCENARIO_VECTOR: c, EXPERIENCE_VECTOR: merged.e}
+        self._put("content.merge", stage, record.id, payload, vectors, detail)
+
+    def _answer(self, request: MergeRequest) -> Merged | None:
+        wanted = (request.stage, request.target, request.text_sha256)
+        for merged in self.given.merges:
+            whole = not self.params.rewrite_scenario or (merged.scenario is not None and merged.c is not None)
+            if whole and (merged.stage, merged.target, merged.text_sha256) == wanted:
+                return merged
+        return None
+
+    def _add(self, stage: Stage, new: NewExperience, vectors: ExperienceVectors, near: _Nearest | None) -> None:
+        limit = self.params.addition_threshold
+        like = self._nearest(stage, EXPERIENCE_VECTOR, vectors.e)
+        if self.params.addition == "content_novelty" and like is not None and below(1.0 - like.sim, limit):
+            self._discard(stage, Rejection.NOT_NOVEL, like)
+            return
+        if self.params.addition == "min_stage_score" and below(self.given.diagnosis.confidence, limit):
+            self._discard(stage, Rejection.LOW_STAGE_SCORE, near)
+            return
+        item = ItemId(self.given.position, self.inserts)
+        self.inserts += 1
+        payload = MemoryPayload(scenario=new.scenario, experience=new.experience, sources=(self.given.position,))
+        detail = self._detail(
+            decision="insert",
+            nearest=near and near._asdict(),
+            nearest_experience=like and like._asdict(),
+            after=_worth(payload),
+        )
+        self._put(
+            "content.insert",
+            stage,
+            str(item),
+            payload,
+            {SCENARIO_VECTOR: vectors.c, EXPERIENCE_VECTOR: vectors.e},
+            detail,
+        )
+
+    def _nearest(self, stage: Stage, name: str, query: Vector) -> _Nearest | None:
+        """The most similar memory that this commit leaves in the bank; of equal ones the lowest id (R30, R33)."""
+        matrix = self.state.matrix(stage, name)
+        pairs = zip(matrix.ids, similarities(query, matrix.rows), strict=True)
+        left = (_Nearest(item, sim) for item, sim in pairs if item not in self.pruned)
+        return max(left, key=lambda nearest: nearest.sim, default=None)
+
+    def _payload(self, record: Record) -> MemoryPayload:
+        return self.moved.get(record.id) or MemoryPayload.of(record)
+
+    def _detail(self, **audit: Json) -> dict[str, Json]:
+        diagnosis = self.given.diagnosis
+        return {"label": diagnosis.label.value, "confidence": diagnosis.confidence, **audit}
+
+    def _discard(self, stage: Stage, reason: Rejection, nearest: _Nearest | None) -> None:
+        detail = self._detail(decision="discard", reason=reason.value, nearest=nearest and nearest._asdict())
+        self._note("content.discard", stage, None, detail)
+
+    def _note(self, kind: str, stage: Stage, item: str | None, detail: dict[str, Json]) -> None:
+        self.events.append(Event(op="note", kind=kind, collection=stage, id=item, detail=detail))
+
+    def _put(
+        self,
+        kind: str,
+        stage: Stage,
+        item: str,
+        payload: MemoryPayload,
+        vectors: dict[str, Vector] | None,
+        detail: dict[str, Json],
+    ) -> None:
+        self.moved[item] = payload
+        self.events.append(
+            Event(
+                op="put",
+                kind=kind,
+                collection=stage,
+                id=item,
+                payload=payload.to_json(),
+                vectors=vectors,
+                detail=detail,
+            )
+        )
+
+
+def _worth(payload: MemoryPayload) -> dict[str, Json]:
+    return {"value": payload.value, "count": payload.count}
+
+
+def _texts(texts: MemoryPayload | NewExperience) -> dict[str, Json]:
+    return {"scenario": texts.scenario, "experience": texts.experience}

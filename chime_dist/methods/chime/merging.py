@@ -1,0 +1,87 @@
+"""Two experiences into one (R31): a model's text where it has one, both texts joined where it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import structlog
+
+from chime_dist.core.credit import EvolutionParams
+from chime_dist.core.episode import Json
+from chime_dist.core.evidence import Merged, MergeRequest
+from chime_dist.core.model_call import ChatReply, Turn
+from chime_dist.core.reply import Fault, sole_object
+from chime_dist.core.vector import Vector
+from chime_dist.core.verdict import GateLimits
+from chime_dist.errors import BackboneError
+
+log = structlog.get_logger()
+
+Ask = Callable[[Turn], Awaitable[ChatReply]]
+Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
+
+
+async def answer_merge(
+    request: MergeRequest, params: EvolutionParams, limits: GateLimits, ask: Ask, embed: Embed
+) -> Merged:
+    """Do one merge and embed what came of it; raises EmbeddingError."""
+    written = await _written(request, params, limits, ask) if params.merge == "llm" else None
+    experience, scenario = written or (request.joined, None)
+    if params.rewrite_scenario and scenario is None:
+        scenario = request.scenario
+    texts = [experience] if scenario is None else [experience, scenario]
+    vectors = await embed(texts)
+    by: Literal["llm", "append"] = "append" if written is None else "llm"
+    if scenario is None:
+        return request.answered(experience, vectors[0], by)
+    return request.answered(experience, vectors[0], by, scenario, vectors[1])
+
+
+async def _written(
+    request: MergeRequest, params: EvolutionParams, limits: GateLimits, ask: Ask
+) -> tuple[str, str | None] | None:
+    turn = Turn(
+        template="chime/merge",
+        variables={
+            "scenario": request.scenario,
+            "old": request.experience,
+            "new": request.new.experience,
+            "new_scenario": request.new.scenario,
+            "rewrite_scenario": params.rewrite_scenario,
+        },
+        response_schema=_schema(params, limits),
+        schema_name="merge",
+    )
+    try:
+        reply = await ask(turn)
+    except BackboneError as error:
+        log.warning("merge.joined", target=request.target, reason=str(error))
+        return None
+    found = sole_object(reply.text, reply.finish_reason)
+    if isinstance(found, Fault):
+        log.warning("merge.joined", target=request.target, reason=found.value)
+        return None
+    experience, scenario = _text(found.get("experience")), _text(found.get("scenario"))
+    if experience is None or (params.rewrite_scenario and scenario is None):
+        log.warning("merge.joined", target=request.target, reason="empty")
+        return None
+    return experience, scenario if params.rewrite_scenario else None
+
+
+def _schema(params: EvolutionParams, limits: GateLimits) -> dict[str, Json]:
+    properties: dict[str, Json] = {
+        "experience": {"type": "string", "minLength": 1, "maxLength": limits.experience}
+    }
+    if params.rewrite_scenario:
+        properties["scenario"] = {"type": "string", "minLength": 1, "maxLength": limits.scenario}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _text(value: Json) -> str | None:
+    return value.strip() or None if isinstance(value, str) else None

@@ -1,0 +1,164 @@
+"""The report as data: exact fractions, counts, and what is wrong. The other modules only lay it out."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal
+
+from pydantic import Field
+
+from chime_dist.core.aggregate import Average, Denominator, Tally, TrainMetric
+from chime_dist.core.episode import Outcome, Usage
+from chime_dist.core.frozen import Frozen
+
+Phase = Literal["train", "eval"]
+
+EvalMemory = Literal["frozen", "unverified", "none"]
+"""Memory during eval: proven unchanged by the bank's digests, frozen by protocol but with no digests to prove it,
+or a method without memory (R5, H4)."""
+
+
+class ReportOptions(Frozen):
+    """How results become numbers."""
+
+    orderings: int = Field(ge=1)
+    """k of Avg@k, as planned: orderings 0 to k - 1 are expected of every row."""
+    directory: str
+    """The launch's run directory, as a person would type it; only named in hints."""
+    denominator: Denominator = "scored"
+    train_metric: TrainMetric = "selected"
+    """Which train accuracy enters the averages over benchmarks; the rows show both (R6)."""
+    partial: bool = False
+    """Average what there is where orderings are incomplete; every such number then shows its n (H1)."""
+
+
+class RunLine(Frozen):
+    """One ordering of a row."""
+
+    ordering: int
+    run_id: str
+    train_first: Tally
+    train_selected: Tally
+    eval: Tally
+    bank_size: int | None
+    eval_memory: EvalMemory
+
+
+class Score(Frozen):
+    """One accuracy of a row."""
+
+    average: Average
+    total: Tally
+    """Over all planned orderings, those without a run included."""
+
+
+class GateLine(Frozen):
+    """How the credit gate did on train episodes, all epochs and orderings together (R21)."""
+
+    decided: int
+    errors: int
+    """Episodes whose gate gave no decision."""
+    labels: dict[Outcome, dict[str, int]]
+    """The attribution mix: decided episodes by outcome and label."""
+
+    @property
+    def error_rate(self) -> Fraction | None:
+        """Errors over the episodes where the gate ran, in [0, 1]; None where it never ran."""
+        ran = self.decided + self.errors
+        return Fraction(self.errors, ran) if ran else None
+
+
+class CostLine(Frozen):
+    """What the attempts that count cost in one phase, all orderings together."""
+
+    episodes: int
+    mean_duration_s: float
+    """Mean seconds per episode; queueing is not in it."""
+    usage: dict[str, Usage]
+    """By role."""
+
+
+class Row(Frozen):
+    """One benchmark x backbone x method, over its orderings."""
+
+    benchmark: str
+    backbone: str
+    method: str
+    deviations: dict[str, str]
+    train_size: int
+    epochs: int
+    eval_size: int
+    runs: tuple[RunLine, ...]
+    """By ordering; planned orderings without a run are absent."""
+    train_first: Score
+    train_selected: Score
+    eval: Score
+    gate: GateLine
+    cost: dict[Phase, CostLine]
+    """Absent for a phase without a finished episode."""
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """Its accuracies by field name."""
+        return {"train_first": self.train_first, "train_selected": self.train_selected, "eval": self.eval}
+
+    def splits(self, line: RunLine) -> tuple[tuple[str, Tally], ...]:
+        """What is reported of one of its runs, named: first and last train epoch (once where they are the same),
+        and eval."""
+        named = {"eval": line.eval}
+        if self.epochs:
+            named = {"train epoch 1": line.train_first, f"train epoch {self.epochs}": line.train_selected} | named
+        return tuple(named.items())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned episode of every planned ordering was scored."""
+        return all(not score.average.incomplete for score in self.scores.values())
+
+
+class BenchmarkMean(Frozen):
+    """One accuracy over benchmarks; both means are None unless every benchmark has exactly one cell."""
+
+    cell: Decimal | None
+    """Unweighted mean of the displayed cells in percent, rounded half-up once."""
+    exact: Fraction | None
+    """Mean of the exact accuracies, in [0, 1]."""
+    total: Tally
+    """Over all rows behind it."""
+
+
+class MethodAverage(Frozen):
+    """The "Average" columns: one backbone and method over all benchmarks of the report (R4)."""
+
+    backbone: str
+    method: str
+    train: BenchmarkMean
+    eval: BenchmarkMean
+    complete: bool
+    """False where a benchmark is missing or incomplete."""
+
+
+class Problem(Frozen):
+    """Why a number is missing or must not be trusted, and what to do about it."""
+
+    where: str
+    what: str
+    fix: str
+
+
+class Report(Frozen):
+    """Everything that is printed about a launch."""
+
+    options: ReportOptions
+    rows: tuple[Row, ...]
+    averages: tuple[MethodAverage, ...]
+    """Empty with fewer than two benchmarks."""
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    """How to read the numbers."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing; a caller exits with 3 otherwise (G3)."""
+        return not self.problems

@@ -1,0 +1,40 @@
+"""What a report is made of: the results of one run, as whoever read the run directory hands them over."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from chime_dist.core.episode import EpisodeRecord
+from chime_dist.core.frozen import Frozen
+
+
+class RunResults(Frozen):
+    """One run (benchmark x method x backbone x ordering) of a sweep. A planned run that has not started yet is
+    given too, without records, so that the report can say what is missing."""
+
+    benchmark: str
+    backbone: str
+    method: str
+    ordering: int = Field(ge=0)
+    """0-based."""
+    run_id: str
+    deviations: dict[str, str] = {}
+    """What a reader must know beside the names, e.g. ``{"checker": "official", "near_tie": "relevance",
+    "action_mode": "json_schema", "window": "16"}``. Runs that differ in it are never averaged together."""
+    train_size: int = Field(ge=0)
+    """Positions of one epoch."""
+    epochs: int = Field(ge=0)
+    """Passes over the train stream; the selected checkpoint is after the last one (R6)."""
+    eval_size: int = Field(ge=0)
+    eval_version: int = Field(ge=0)
+    """The bank version whose eval episodes are reported; others (R47) are left out."""
+    records: tuple[EpisodeRecord, ...] = ()
+    """Rows of episodes.jsonl in file order, attempts that were tried again included."""
+    has_bank: bool = True
+    """False for a method without state."""
+    bank_size: int | None = None
+    """Records in the bank at ``eval_version``, all collections together; None while there is no such version."""
+    bank_digest_before_eval: str | None = None
+    """State digest when eval was admitted; None where it was not taken."""
+    bank_digest_after_eval: str | None = None
+    """State digest when eval was over; None where it was not taken. R5: the same as before."""

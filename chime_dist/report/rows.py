@@ -1,0 +1,93 @@
+"""The orderings of one benchmark x backbone x method, put together to one row (R4, R6, R21, H1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from math import fsum
+
+from chime_dist.core.aggregate import Tally, average
+from chime_dist.core.episode import EpisodeRecord, Outcome, Usage
+from chime_dist.errors import ConfigError
+from chime_dist.report.counting import CountedRun
+from chime_dist.report.document import CostLine, GateLine, Phase, ReportOptions, Row, RunLine, Score
+from chime_dist.report.results import RunResults
+
+
+def build_row(members: Sequence[CountedRun], options: ReportOptions) -> Row:
+    """``members`` are the runs of one row, at least one, in any order.
+
+    Raises ConfigError where they are not the orderings of one experiment.
+    """
+    first = members[0].run
+    _refuse_mixture([member.run for member in members], options)
+    lines = tuple(sorted((member.line for member in members), key=lambda line: line.ordering))
+    phases: dict[Phase, list[EpisodeRecord]] = {
+        "train": [row for member in members for row in member.train],
+        "eval": [row for member in members for row in member.eval],
+    }
+    return Row(
+        benchmark=first.benchmark,
+        backbone=first.backbone,
+        method=first.method,
+        deviations=dict(sorted(first.deviations.items())),
+        train_size=first.train_size,
+        epochs=first.epochs,
+        eval_size=first.eval_size,
+        runs=lines,
+        train_first=_score(lines, lambda line: line.train_first, options),
+        train_selected=_score(lines, lambda line: line.train_selected, options),
+        eval=_score(lines, lambda line: line.eval, options),
+        gate=_gate(phases["train"]),
+        cost={phase: _cost(rows) for phase, rows in phases.items() if rows},
+    )
+
+
+def _refuse_mixture(runs: Sequence[RunResults], options: ReportOptions) -> None:
+    name = f"{runs[0].benchmark} / {runs[0].backbone} / {runs[0].method}"
+    for ordering, count in Counter(run.ordering for run in runs).items():
+        if count > 1:
+            raise ConfigError(
+                f"{name}: ordering {ordering} is there {count} times; report one launch at a time, or name what"
+                " differs between the runs in their deviations"
+            )
+        if ordering >= options.orderings:
+            raise ConfigError(
+                f"{name}: ordering {ordering} (0-based) exists, but the report is for {options.orderings}"
+            )
+    shapes = {(run.train_size, run.epochs, run.eval_size, run.eval_version) for run in runs}
+    if len(shapes) > 1:
+        raise ConfigError(
+            f"{name}: its orderings are not one experiment, they differ in (train size, epochs, eval size, eval"
+            f" version): {sorted(shapes)}"
+        )
+
+
+def _score(lines: Sequence[RunLine], pick: Callable[[RunLine], Tally], options: ReportOptions) -> Score:
+    tallies = {line.ordering: pick(line) for line in lines}
+    absent = (options.orderings - len(tallies)) * pick(lines[0]).planned
+    return Score(
+        average=average(tallies, options.orderings, denominator=options.denominator, partial=options.partial),
+        total=sum(tallies.values(), Tally(planned=absent, missing=absent)),
+    )
+
+
+def _gate(train: Iterable[EpisodeRecord]) -> GateLine:
+    status = Counter(row.gate_status for row in train)
+    mix = Counter((row.outcome, row.label) for row in train if row.gate_status == "decided" and row.label)
+    labels: dict[Outcome, dict[str, int]] = {}
+    for (outcome, label), count in sorted(mix.items()):
+        labels.setdefault(outcome, {})[label] = count
+    return GateLine(decided=status["decided"], errors=status["gate_error"], labels=labels)
+
+
+def _cost(rows: Sequence[EpisodeRecord]) -> CostLine:
+    usage: dict[str, Usage] = {}
+    for row in rows:
+        for role, spent in row.usage.items():
+            usage[role] = usage.get(role, Usage()) + spent
+    return CostLine(
+        episodes=len(rows),
+        mean_duration_s=fsum(row.duration_s for row in rows) / len(rows),
+        usage=dict(sorted(usage.items())),
+    )

@@ -1,0 +1,106 @@
+"""From a sweep to the runs of a launch: configs, streams and what a report must say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chime_dist.config.expansion import expand
+from chime_dist.config.policy import window_warning
+from chime_dist.config.run import RunConfig
+from chime_dist.config.schema import Component
+from chime_dist.config.sweep import SweepConfig
+from chime_dist.core.canonical import canonical_json
+from chime_dist.core.split import PROTOCOLS, Ordering, SplitParams, order_tasks
+from chime_dist.core.task import Task
+from chime_dist.core.window import StreamShape
+from chime_dist.engine.plan import RunPlan
+from chime_dist.errors import ConfigError
+from chime_dist.wiring import registry
+
+DEFAULT_EPOCHS = 1
+"""Passes for a benchmark that the paper does not name."""
+DEFAULT_WINDOW = 16
+"""W for a benchmark that the paper does not name (R7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One run, ready to be driven."""
+
+    config: RunConfig
+    plan: RunPlan
+    ordering: Ordering
+    stateful: bool
+    """Whether its method keeps anything in the bank."""
+
+    @property
+    def run_id(self) -> str:
+        """See ``RunConfig.run_id``."""
+        return self.config.run_id
+
+    @property
+    def deviations(self) -> dict[str, str]:
+        """What a reader of a table must know beside the names (R16, R42)."""
+        options = self.config.benchmark.options
+        found: dict[str, str] = {key: str(options[key]) for key in ("action_mode", "checker") if key in options}
+        near_tie = self.config.method.options.get("retrieval", {}).get("near_tie")
+        if near_tie is not None:
+            found["near_tie"] = str(near_tie)
+        found["window"] = str(self.plan.shape.window)
+        found["protocol"] = self.config.protocol.preset
+        if self.config.protocol.limit is not None:
+            found["limit"] = str(self.config.protocol.limit)
+        return found
+
+
+def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
+    """Every run of the sweep with its stream. Raises ConfigError, MissingExtraError."""
+    runs = expand(sweep, registry.resolve)
+    # Loading a task list can take seconds and every ordering shares it.
+    tasks: dict[str, Sequence[Task]] = {}
+    for run in runs:
+        if (key := _key(run.benchmark)) not in tasks:
+            tasks[key] = registry.benchmark(run.benchmark).tasks()
+    return tuple(_planned(run, tasks[_key(run.benchmark)]) for run in runs)
+
+
+def _key(component: Component) -> str:
+    return canonical_json(component.model_dump(mode="json"))
+
+
+def warnings(runs: Sequence[PlannedRun]) -> list[str]:
+    """What is allowed and may surprise, once the task streams are known."""
+    found = (window_warning(run.plan.shape.window, run.plan.shape.epoch_size) for run in runs if run.stateful)
+    return list(dict.fromkeys(warning for warning in found if warning is not None))
+
+
+def _planned(run: RunConfig, tasks: Sequence[Task]) -> PlannedRun:
+    ordering = order_tasks(tasks, _split_params(run), run.ordering)
+    if not ordering.train:
+        raise ConfigError(f"{run.run_id}: the train split is empty; give the benchmark more tasks")
+    shape = StreamShape(
+        epoch_size=len(ordering.train),
+        epochs=run.protocol.epochs or DEFAULT_EPOCHS,
+        window=run.protocol.window or DEFAULT_WINDOW,
+    )
+    plan = RunPlan(
+        run_id=run.run_id,
+        shape=shape,
+        train=tuple(task.id for task in ordering.train),
+        eval=tuple(task.id for task in ordering.eval),
+    )
+    return PlannedRun(run, plan, ordering, bool(registry.method(run.method).collections))
+
+
+def _split_params(run: RunConfig) -> SplitParams:
+    protocol = run.protocol
+    return SplitParams.model_validate(
+        {
+            **PROTOCOLS[protocol.preset].model_dump(),
+            "fixed_split": protocol.fixed_split,
+            "interleave": protocol.interleave,
+            "seed": protocol.seed,
+            "limit": protocol.limit,
+        }
+    )

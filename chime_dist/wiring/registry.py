@@ -1,0 +1,133 @@
+"""Methods and benchmarks by name: ours and any installed package's, through entry points.
+
+A method is a class with ``Options`` (a pydantic model), built as ``Method(options)``, in a module that has a
+folder ``prompts`` beside it; a benchmark likewise, without prompts. The groups are ``chime_dist.methods`` and
+``chime_dist.benchmarks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, Protocol, cast
+
+from pydantic import BaseModel, ValidationError
+
+from chime_dist.config.expansion import Kind, Resolved
+from chime_dist.config.problems import suggestion
+from chime_dist.config.schema import Component
+from chime_dist.core.frozen import Frozen
+from chime_dist.core.paper import PAPER
+from chime_dist.engine.prompting import PromptLibrary
+from chime_dist.errors import BenchmarkError, ConfigError
+from chime_dist.ports import Benchmark, Method
+
+
+class Pluggable(Protocol):
+    """What an entry point names: a class built from its options."""
+
+    Options: type[Frozen]
+
+    def __call__(self, options: Frozen) -> Any:
+        """Build the method or benchmark."""
+        ...
+
+
+@cache
+def _entry_points(kind: Kind) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=f"chime_dist.{kind}s")}
+
+
+def names(kind: Kind) -> list[str]:
+    """Registered names, sorted."""
+    return sorted(_entry_points(kind))
+
+
+@cache
+def _load(kind: Kind, name: str) -> Pluggable:
+    known = _entry_points(kind)
+    if name not in known:
+        raise ConfigError(f"there is no {kind} {name!r}; {suggestion(name, known)}")
+    return cast("Pluggable", known[name].load())
+
+
+def _options(kind: Kind, component: Component) -> Frozen:
+    plugged = _load(kind, component.name)
+    try:
+        return plugged.Options.model_validate(component.options)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_problems(error, plugged.Options))) from None
+
+
+def _problems(error: ValidationError, model: type[BaseModel]) -> Iterable[str]:
+    for problem in error.errors(include_url=False, include_context=False):
+        path = ".".join(str(part) for part in problem["loc"]) or "(options)"
+        if problem["type"] == "extra_forbidden":
+            yield f"{path}: unknown option; {suggestion(str(problem['loc'][-1]), _fields(model, problem['loc']))}"
+        else:
+            yield f"{path}: {problem['msg']}, got {problem['input']!r}"
+
+
+def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    for part in loc[:-1]:
+        field = model.model_fields.get(str(part))
+        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
+            break
+        model = field.annotation
+    return list(model.model_fields)
+
+
+def method(component: Component) -> Method:
+    """A method with its options; raises ConfigError."""
+    return cast("Method", _load("method", component.name)(_options("method", component)))
+
+
+def benchmark(component: Component) -> Benchmark:
+    """A benchmark with its options; raises ConfigError, MissingExtraError."""
+    return cast("Benchmark", _load("benchmark", component.name)(_options("benchmark", component)))
+
+
+def prompt_folder(name: str) -> Traversable:
+    """The folder of a method's prompts."""
+    module = cast("type", _load("method", name)).__module__
+    return files(module.rpartition(".")[0]) / "prompts"
+
+
+def prompts(methods: Iterable[str]) -> PromptLibrary:
+    """The prompts of these methods."""
+    return PromptLibrary({name: prompt_folder(name) for name in methods})
+
+
+def resolve(kind: Kind, component: Component) -> Resolved:
+    """``config.expansion.Resolve`` over the registry."""
+    options = _options(kind, component).model_dump(mode="json")
+    resolver: Callable[[Component], Resolved] = _resolved_method if kind == "method" else _resolved_benchmark
+    return resolver(Component(name=component.name, options=options))
+
+
+def _resolved_method(component: Component) -> Resolved:
+    built = method(component)
+    return Resolved(
+        options=component.options,
+        fingerprints={"prompts": prompts([component.name]).fingerprint(component.name)},
+        epochs=None if built.collections else 1,
+        window=built.max_window,
+    )
+
+
+def _resolved_benchmark(component: Component) -> Resolved:
+    built = benchmark(component)
+    try:
+        fingerprints = built.fingerprint()
+    except BenchmarkError as error:
+        raise ConfigError(str(error)) from error
+    paper = PAPER.get(component.name)
+    return Resolved(
+        options=component.options,
+        fingerprints=fingerprints,
+        epochs=paper.epochs if paper else None,
+        window=paper.concurrency if paper else None,
+    )

@@ -1,0 +1,69 @@
+"""Files replaced as a whole, logs that grow by whole lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chime_dist.adapters.durable_file import AppendLog, Disk, replace_files
+from tests.adapters.faulty_disks import CountingDisk
+
+
+@given(
+    lines=st.lists(st.binary(max_size=40).filter(lambda b: b"\n" not in b), max_size=8), cut=st.integers(0, 400)
+)
+def test_a_log_cut_anywhere_opens_with_its_whole_lines(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], cut: int
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "log.jsonl"
+    log = AppendLog(path)
+    starts = [start for line in lines for start in log.append([line])]
+    log.close()
+    content = path.read_bytes()
+    assert [content[start : start + len(line)] for start, line in zip(starts, lines, strict=True)] == lines
+    path.write_bytes(content[:cut])
+    reopened = AppendLog(path)
+    whole = content[: content[:cut].rfind(b"\n") + 1]
+    assert reopened.torn == len(content[:cut]) - len(whole)
+    reopened.append([b"next"])
+    reopened.close()
+    assert path.read_bytes() == whole + b"next\n"
+
+
+def test_a_torn_line_longer_than_one_block_is_cut_back_to_the_last_line_break(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"one\n" + b"x" * 200_000)
+    log = AppendLog(path)
+    assert (log.torn, log.end) == (200_000, 4)
+    log.close()
+    log.close()
+    path.write_bytes(b"x" * 200_000)
+    log = AppendLog(path)
+    assert (log.torn, log.end) == (200_000, 0)
+    log.close()
+
+
+def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
+    """H8: truncated JSON never replaces a good file."""
+    path = tmp_path / "status.json"
+    replace_files([(path, b"old")])
+    for step in range(3):
+        with pytest.raises(OSError, match="No space"):
+            replace_files([(path, b"new content")], CountingDisk(step))
+        assert [file.name for file in tmp_path.iterdir()] == ["status.json"]
+        assert path.read_bytes() == b"old"
+
+
+def test_a_disk_that_takes_no_bytes_is_an_error_and_not_an_endless_loop(tmp_path: Path) -> None:
+    class StuckDisk(Disk):
+        def write(self, descriptor: int, data: memoryview, offset: int) -> int:
+            return 0
+
+    log = AppendLog(tmp_path / "log.jsonl", StuckDisk())
+    with pytest.raises(OSError, match="took no more bytes"):
+        log.append([b"row"])
+    assert log.end == 0
+    log.close()
