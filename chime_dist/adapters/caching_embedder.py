@@ -6,11 +6,12 @@ text twice should meet the same vector. Across processes the journal plays this 
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Literal
 
+from chime_dist.core.canonical import sha256_hex
+from chime_dist.core.embedding import embeddable_all
 from chime_dist.core.vector import Vector
 from chime_dist.ports import Embedder, EmbedderFingerprint
 
@@ -53,7 +54,7 @@ class CachingEmbedder:
 
     def __init__(self, inner: Embedder, cache: VectorCache | None = None) -> None:
         self._inner = inner
-        self._cache = cache or VectorCache()
+        self._cache = VectorCache() if cache is None else cache
 
     @property
     def fingerprint(self) -> EmbedderFingerprint:
@@ -62,9 +63,10 @@ class CachingEmbedder:
 
     async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
         """See the inner embedder. Raises EmbeddingError."""
-        keys = [self._key(text, kind) for text in texts]
+        ready = embeddable_all(texts)
+        keys = [self._key(text, kind) for text in ready]
         found = {key: vector for key in keys if (vector := self._cache.get(key)) is not None}
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        missing = {key: text for key, text in zip(keys, ready, strict=True) if key not in found}
         if missing:
             vectors = await self._inner.embed(list(missing.values()), kind)
             for key, vector in zip(missing, vectors, strict=True):
@@ -74,4 +76,4 @@ class CachingEmbedder:
     def _key(self, text: str, kind: str) -> _Key:
         # Without a query prompt a query and a document with the same text are the same input.
         asked_as = kind if self.fingerprint.query_prompt else "document"
-        return self.fingerprint, asked_as, hashlib.sha256(str(text).encode("utf-8", "surrogatepass")).hexdigest()
+        return self.fingerprint, asked_as, sha256_hex(text)

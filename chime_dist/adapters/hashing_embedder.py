@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -71,7 +72,7 @@ def _features(text: str) -> Iterator[tuple[str, str]]:
     words = _WORD.findall(folded)
     for word in words:
         yield "word", word
-    for first, second in zip(words, words[1:], strict=False):
+    for first, second in pairwise(words):
         yield "pair", f"{first} {second}"
     padded = f" {' '.join(folded.split())} "
     for start in range(len(padded) - 2):

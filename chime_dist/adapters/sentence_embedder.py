@@ -9,7 +9,6 @@ which the bank relies on. Throughput comes from several embedder processes, not 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ import structlog
 from pydantic import Field
 
 from chime_dist.adapters.installed_package import package_directory
+from chime_dist.core.canonical import sha256_hex
 from chime_dist.core.embedding import embeddable_all, embedded, is_finite
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.vector import Vector
@@ -121,22 +121,18 @@ class SentenceEmbedder:
         values = self._encoder.encode(text)
         if not is_finite(values):
             self.encoded_again += 1
-            log.warning("embedding.encoded_again", text_sha256=_digest(text))
+            log.warning("embedding.encoded_again", text_sha256=sha256_hex(text))
             values = self._encoder.encode_in_full_precision(text)
         try:
             return embedded(values, self._fingerprint.dim)
         except EmbeddingError as error:
-            raise EmbeddingError(f"{self._fingerprint.model}, text {_digest(text)[:12]}: {error}") from None
+            raise EmbeddingError(f"{self._fingerprint.model}, text {sha256_hex(text)[:12]}: {error}") from None
 
     def _note_truncation(self, text: str) -> None:
-        # A token is at least one byte, so most texts need no second pass of the tokenizer.
-        limit = self._encoder.max_tokens
-        if len(text.encode()) + 8 <= limit:
-            return
-        tokens = self._encoder.token_count(text)
+        tokens, limit = self._encoder.token_count(text), self._encoder.max_tokens
         if tokens > limit:
             self.truncated += 1
-            log.warning("embedding.truncated", text_sha256=_digest(text), tokens=tokens, kept=limit)
+            log.warning("embedding.truncated", text_sha256=sha256_hex(text), tokens=tokens, kept=limit)
 
 
 class _SentenceTransformer:
@@ -169,7 +165,7 @@ class _SentenceTransformer:
         self.dim: int = self._model.get_embedding_dimension()
 
     def token_count(self, text: str) -> int:
-        return len(self._model.tokenizer(text, truncation=False)["input_ids"])
+        return len(self._model.tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
     def encode(self, text: str) -> npt.NDArray[Any]:
         return np.asarray(self._model.encode(text, convert_to_numpy=True, show_progress_bar=False))
@@ -191,7 +187,3 @@ def _located(model: str) -> tuple[str, bool]:
         inner = folder / "model"
         return str(inner if inner.is_dir() else folder), True
     return model, Path(model).exists()
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

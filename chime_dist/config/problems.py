@@ -39,14 +39,18 @@ def dotted(path: Sequence[str | int]) -> str:
     return ".".join(f'"{part}"' if "." in str(part) else str(part) for part in path)
 
 
-def refuse(problems: Sequence[Problem]) -> None:
-    """Raise one ConfigError that lists every problem; does nothing without any."""
-    if not problems:
-        return
+def combined(problems: Sequence[Problem]) -> ConfigError:
+    """One error that lists every problem, of which there is at least one."""
     lines = [str(problem) for problem in problems]
     if len(lines) == 1:
-        raise ConfigError(lines[0])
-    raise ConfigError("\n  ".join([f"{len(lines)} problems in the config:", *lines]))
+        return ConfigError(lines[0])
+    return ConfigError("\n  ".join([f"{len(lines)} problems in the config:", *lines]))
+
+
+def refuse(problems: Sequence[Problem]) -> None:
+    """Raise ``combined`` of the problems; does nothing without any."""
+    if problems:
+        raise combined(problems)
 
 
 def suggestion(name: object, known: Collection[str]) -> str:

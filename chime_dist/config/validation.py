@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from chime_dist.config.document import Document, Tree, described
-from chime_dist.config.problems import KeyPath, Problem, conceals, refuse, suggestion
-from chime_dist.config.secrets import Interpolated
+from chime_dist.config.problems import KeyPath, Problem, combined, conceals, suggestion
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -38,8 +37,7 @@ def validated(model: type[Model], tree: Tree, place: str, path: KeyPath = ()) ->
         return model.model_validate(tree)
     except ValidationError as error:
         problems = problems_of(error, model, Document(place, tree), {})
-    refuse([Problem(p.place, (*path, *p.path), p.message) for p in problems])
-    raise AssertionError("a validation error holds at least one problem")
+    raise combined([Problem(p.place, (*path, *p.path), p.message) for p in problems])
 
 
 def problems_of(
@@ -84,8 +82,6 @@ def _message(
 def _shown(value: object, path: KeyPath, templates: Mapping[KeyPath, str]) -> str:
     if path in templates:
         return templates[path]
-    if isinstance(value, Interpolated):
-        return value.template
     if conceals(path) or not isinstance(value, str | int | float | bool | None):
         return described(value)
     text = json.dumps(value, ensure_ascii=False)
@@ -136,6 +132,4 @@ def _kinds(model: type[BaseModel]) -> tuple[object, ...]:
 def _models_in(annotation: Any) -> Iterable[type[BaseModel]]:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return [annotation] if issubclass(annotation, BaseModel) else []
-    if get_origin(annotation) is Literal:
-        return []
     return [model for argument in get_args(annotation) for model in _models_in(argument)]

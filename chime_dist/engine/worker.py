@@ -85,7 +85,7 @@ class Worker:
         last = lease.delivery == self._max_deliveries
         trace = await self._runner.run(unit, lease.delivery, last)
         stored = await self._records.write(trace)
-        if trace.record.outcome is Outcome.INFRA and not last and stored is trace:
+        if stored.record.outcome is Outcome.INFRA and not last and not stored.record.final:
             await self._queue.release(lease)
             return
         await self._complete(lease, stored)

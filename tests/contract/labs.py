@@ -59,15 +59,19 @@ class SkippingClock:
         self._skipped = 0.0
 
     def skip(self, seconds: float) -> None:
+        """Put the clock forward."""
         self._skipped += seconds
 
     def now(self) -> datetime:
+        """See ``ports.Clock``."""
         return datetime.now(UTC) + timedelta(seconds=self._skipped)
 
     def monotonic(self) -> float:
+        """See ``ports.Clock``."""
         return time.monotonic() + self._skipped
 
     async def sleep(self, seconds: float) -> None:
+        """See ``ports.Clock``. Takes real time, so that waits end."""
         await asyncio.sleep(seconds)
 
 
@@ -83,6 +87,8 @@ class Lab(ABC):
 
 
 class LocalLab(Lab):
+    """Everything in this process, files in ``folder``."""
+
     def __init__(self, folder: Path) -> None:
         self._clock = SkippingClock()
         feed = ChangeFeed(self._clock)
@@ -90,10 +96,13 @@ class LocalLab(Lab):
         self.journal = FileJournal(lambda run_id: folder / run_id, feed)
 
     async def pass_time(self, seconds: float) -> None:
+        """See ``Lab``."""
         self._clock.skip(seconds)
 
 
 class RedisLab(Lab):
+    """A launch of its own on a real server."""
+
     def __init__(self, url: str, lease_s: float = LEASE_S, keys: RedisKeys | None = None) -> None:
         self.keys = keys or RedisKeys(f"test-{uuid.uuid4()}")
         self.connection = RedisConnection(url, patience_s=5.0)
@@ -106,12 +115,12 @@ class RedisLab(Lab):
         for row in await redis.xpending_range(self.keys.ready, GROUP, "-", "+", 1000):
             if row["consumer"] == NOBODY:
                 continue  # idle since 1970; there is no earlier time
-            idle = row["time_since_delivered"] + round(seconds * 1000)
-            await redis.xclaim(
-                self.keys.ready, GROUP, row["consumer"], 0, [row["message_id"]], idle=idle, justid=True
-            )
+            idle = int(row["time_since_delivered"]) + round(seconds * 1000)
+            entry, owner = str(row["message_id"]), str(row["consumer"])
+            await redis.xclaim(self.keys.ready, GROUP, owner, 0, [entry], idle=idle, justid=True)
 
     async def clean(self) -> None:
+        """Remove the launch's keys."""
         redis = self.connection.commands
         async for name in redis.scan_iter(match=self.keys.pattern):
             await redis.delete(name)

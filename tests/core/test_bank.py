@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chime_dist.core.bank import BankState, Event, ItemId, Record, apply, as_of, replay
@@ -56,6 +56,7 @@ def test_any_other_spelling_is_no_id(text: str) -> None:
         ItemId.parse(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**12), st.integers(0, 10**6))
 def test_an_id_reads_back(position: int, k: int) -> None:
     assert ItemId.parse(str(ItemId(position, k))) == (position, k)
@@ -204,6 +205,7 @@ _ops = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(ops=_ops, look=st.booleans())
 def test_cached_matrices_equal_freshly_built_ones(
     ops: list[list[tuple[str, int, int, Vector | None]]], look: bool

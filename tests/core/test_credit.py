@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chime_dist.core.credit import (
@@ -80,6 +80,7 @@ def test_worked_averages(value: float, count: int, feedback: float, expected: fl
     assert reuses == count + 1
 
 
+@settings(deadline=None)
 @given(st.floats(-1, 1), st.integers(0, 10_000), st.floats(-1, 1))
 def test_a_value_never_leaves_its_range(value: float, count: int, feedback: float) -> None:
     """R25: clip to [-1, 1]."""

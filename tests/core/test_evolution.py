@@ -617,12 +617,12 @@ def test_only_selected_memories_count_as_retrieved() -> None:
 
 # --- replay ---------------------------------------------------------------------------------------------
 
-_directions = st.tuples(*[st.integers(-3, 3)] * 3).filter(any).map(lambda xs: Vector.of([float(x) for x in xs]))
+_directions = st.sampled_from([EAST, UP, *map(towards_east, (0.95, 0.89, 0.7, -0.5))])
 _experiences = st.builds(
     NewExperience,
-    scenario=st.sampled_from(["returns", "refunds", ""]),
+    scenario=st.sampled_from(["returns", "refunds", "exchanges", ""]),
     experience=st.sampled_from(["check the status", "ask for the id"]),
-    actionable=st.booleans(),
+    actionable=st.sampled_from([True, True, True, False]),
 )
 
 
@@ -633,8 +633,8 @@ def _episodes(draw: st.DrawFn, state: BankState, params: EvolutionParams) -> Evo
     stages = [Stage(state.records[item].collection) for item in read]
     diagnosis = Diagnosis(
         label=draw(st.sampled_from(Label)),
-        confidence=draw(st.integers(0, 10)) / 10,
-        experience=draw(st.dictionaries(st.sampled_from(Stage), _experiences)),
+        confidence=draw(st.sampled_from([0.9, 0.7, 0.5, 0.3])),
+        experience={stage: draw(_experiences) for stage in Stage if draw(st.integers(0, 4))},
         misleading=tuple(item for item in read if draw(st.booleans())),
     )
     return EvolutionInput(
@@ -659,7 +659,7 @@ def test_every_commit_replays_to_the_identical_digest(data: st.DataObject) -> No
         rewrite_scenario=data.draw(st.booleans()),
     )
     state, lines, previous, given_ids = BankState(), [], GENESIS, set[str]()
-    for position in range(data.draw(st.integers(1, 8))):
+    for position in range(data.draw(st.integers(1, 12))):
         given = data.draw(_episodes(state, params))
         requests = prepare(state, given, params).requests
         merged = [r.answered(r.joined, data.draw(_directions), "append", "wider", EAST) for r in requests]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chime_dist.core.bank import Event, replay
@@ -72,6 +72,7 @@ def test_a_line_is_one_line() -> None:
     assert all("\n" not in line and "\r" not in line for line in LINES)
 
 
+@settings(deadline=None)
 @given(place=st.integers(0, len(LINES) - 1), at=st.integers(0), flip=st.integers(1, 255))
 def test_one_changed_byte_is_found_wherever_it_is(place: int, at: int, flip: int) -> None:
     """R34 (design "Journal is the truth"): any byte, any change, also one that leaves no UTF-8."""
@@ -82,6 +83,7 @@ def test_one_changed_byte_is_found_wherever_it_is(place: int, at: int, flip: int
         list(verified([*LINES[:place], damaged, *LINES[place + 1 :]], "journal"))
 
 
+@settings(deadline=None)
 @given(cut=st.integers(1, len(LINES[1].encode())))
 def test_a_torn_line_is_found(cut: int) -> None:
     """H8: a line that lost its tail is never read as a shorter one."""

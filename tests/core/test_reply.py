@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chime_dist.core.reply import EXCERPT_CHARS, Fault, confidence, excerpt, flag, sole_object, word
@@ -249,6 +249,7 @@ def test_negative_zero_is_zero() -> None:
     assert str(confidence(-0.0)) == "0.0"
 
 
+@settings(deadline=None)
 @given(st.one_of(st.floats(), st.integers(), st.text()))
 def test_a_confidence_is_in_range_or_absent(value: Any) -> None:
     """B3, R21, for any value at all."""
@@ -256,6 +257,7 @@ def test_a_confidence_is_in_range_or_absent(value: Any) -> None:
     assert number is None or 0.0 <= number <= 1.0
 
 
+@settings(deadline=None)
 @given(st.text(), st.sampled_from(["stop", "length", "tool_calls"]))
 def test_any_text_gives_an_object_or_a_fault(text: str, finish: str) -> None:
     assert isinstance(sole_object(text, finish), dict | Fault)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -23,6 +23,7 @@ class Holder(Frozen):
     vector: Vector
 
 
+@settings(deadline=None)
 @given(_components)
 def test_a_vector_is_its_float32_bytes(values: list[float]) -> None:
     """Journal, pickle and numbers give the same vector, bit for bit."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Unit
@@ -18,7 +18,25 @@ from chime_dist.core.vector import Vector
 from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Worker
-from chime_dist.ports import BankQuery, Embedder, Hit, RecordStore
+from chime_dist.ports import BankQuery, Embedder, EmbedderFingerprint, Hit, RecordStore
+
+T = TypeVar("T")
+
+
+class _Once(Generic[T]):
+    """Something built at its first use, by the loop that uses it: clients and locks bind to a loop."""
+
+    def __init__(self, factory: Callable[[], Awaitable[T]]) -> None:
+        self._factory = factory
+        self._building = asyncio.Lock()
+        self._built: T | None = None
+
+    async def get(self) -> T:
+        """The one instance; a failed build is tried again by the next call."""
+        async with self._building:
+            if self._built is None:
+                self._built = await self._factory()
+            return self._built
 
 
 class BankActor:
@@ -26,46 +44,43 @@ class BankActor:
 
     def __init__(self, factory: Callable[[], Awaitable[BankOwner]]) -> None:
         self._factory = factory
-        self._opening = asyncio.Lock()
-        self._owner: BankOwner | None = None
-        self._commits: asyncio.Task[None] | None = None
+        self._opened = _Once(self._open)
 
     async def serve(self) -> None:
         """Open the banks and commit until the owner fails; its error is the call's."""
-        await self._opened()
-        assert self._commits is not None
-        await asyncio.shield(self._commits)
+        _, commits = await self._opened.get()
+        await asyncio.shield(commits)
 
     async def search(self, query: BankQuery) -> list[Hit]:
         """See ``ports.BankReader``."""
-        return await (await self._opened()).search(query)
+        return await (await self._owner()).search(query)
 
     async def export(self, run_id: str, version: int) -> BankState:
         """See ``ports.BankReader``."""
-        return await (await self._opened()).export(run_id, version)
+        return await (await self._owner()).export(run_id, version)
 
     async def digest(self, run_id: str) -> str:
         """See ``engine.driver.BankControl``."""
-        return await (await self._opened()).digest(run_id)
+        return await (await self._owner()).digest(run_id)
 
     async def close(self) -> None:
         """Stop committing and release the store."""
-        if self._commits is not None:
-            self._commits.cancel()
-            await asyncio.gather(self._commits, return_exceptions=True)
-        if self._owner is not None:
-            await self._owner.close()
+        owner, commits = await self._opened.get()
+        commits.cancel()
+        await asyncio.gather(commits, return_exceptions=True)
+        await owner.close()
 
-    async def _opened(self) -> BankOwner:
-        async with self._opening:
-            if self._owner is None:
-                owner = await self._factory()
-                await owner.open()
-                self._owner, self._commits = owner, asyncio.create_task(owner.run())
-        if self._commits is not None and self._commits.done():
+    async def _open(self) -> tuple[BankOwner, asyncio.Task[None]]:
+        owner = await self._factory()
+        await owner.open()
+        return owner, asyncio.create_task(owner.run())
+
+    async def _owner(self) -> BankOwner:
+        owner, commits = await self._opened.get()
+        if commits.done():
             # A fenced or broken owner must not answer reads as if nothing had happened.
-            self._commits.result()
-        return self._owner
+            commits.result()
+        return owner
 
 
 class RoleActor:
@@ -98,43 +113,39 @@ class GateActor(RoleActor):
 class EmbedderActor:
     """Texts to vectors."""
 
-    def __init__(self, factory: Callable[[], Embedder]) -> None:
-        self._embedder = factory()
+    def __init__(self, factory: Callable[[], Awaitable[Embedder]]) -> None:
+        self._embedder = _Once(factory)
+
+    async def fingerprint(self) -> EmbedderFingerprint:
+        """See ``ports.Embedder``; loads the model."""
+        return (await self._embedder.get()).fingerprint
 
     async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
         """See ``ports.Embedder``."""
-        return await self._embedder.embed(texts, kind)
+        return await (await self._embedder.get()).embed(texts, kind)
 
 
 class RecordActor:
     """The run directory's one writer. Lives on the driver's node, where the directory is."""
 
     def __init__(self, factory: Callable[[], Awaitable[RecordStore]]) -> None:
-        self._factory = factory
-        self._opening = asyncio.Lock()
-        self._records: RecordStore | None = None
+        self._records = _Once(factory)
 
     async def write(self, trace: EpisodeTrace) -> EpisodeTrace:
         """See ``ports.RecordStore``."""
-        return await (await self._opened()).write(trace)
+        return await (await self._records.get()).write(trace)
 
     async def final(self, unit: Unit) -> EpisodeTrace | None:
         """See ``ports.RecordStore``."""
-        return await (await self._opened()).final(unit)
+        return await (await self._records.get()).final(unit)
 
     async def finals(self, run_id: str) -> Mapping[str, EpisodeRecord]:
         """See ``ports.RecordStore``."""
-        return dict(await (await self._opened()).finals(run_id))
+        return dict(await (await self._records.get()).finals(run_id))
 
     async def tally(self, run_id: str) -> Mapping[str, int]:
         """See ``ports.RecordStore``."""
-        return dict(await (await self._opened()).tally(run_id))
-
-    async def _opened(self) -> RecordStore:
-        async with self._opening:
-            if self._records is None:
-                self._records = await self._factory()
-        return self._records
+        return dict(await (await self._records.get()).tally(run_id))
 
 
 class WorkerActor:

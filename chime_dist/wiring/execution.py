@@ -1,0 +1,131 @@
+"""Where a launch's parts run. The driver sees the same few things, whatever process they are in."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from chime_dist.adapters.change_feed import ChangeFeed
+from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.file_journal import FileJournal
+from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.local_queue import LocalQueue
+from chime_dist.adapters.redis_preflight import preflight
+from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.config.run import RunConfig
+from chime_dist.core.episode import Role
+from chime_dist.engine.driver import BankControl
+from chime_dist.engine.roles import RoleRunner, RunModels
+from chime_dist.ports import BankReader, Embedder, Journal, Models, Queue, RecordStore
+from chime_dist.wiring import services
+from chime_dist.wiring.services import LaunchSpec
+
+
+class OwnedBank(BankReader, BankControl, Protocol):
+    """What episodes read and what the driver asks."""
+
+
+class Execution(Protocol):
+    """A running launch. ``vital`` are the tasks whose end, or error, ends the launch."""
+
+    queue: Queue
+    journal: Journal
+    records: RecordStore
+    bank: OwnedBank
+
+    def vital(self) -> list[Coroutine[Any, Any, None]]:
+        """Commit, and work, until cancelled or stopped."""
+        ...
+
+    async def stop_workers(self) -> None:
+        """Claim no more; the workers' vital tasks end with their open episodes."""
+        ...
+
+
+def worker_name(index: int) -> str:
+    """Unique in the launch, restarts included: a name's earlier process may still hold leases."""
+    return f"{socket.gethostname()}-{index}-{secrets.token_hex(4)}"
+
+
+class QueueParts:
+    """Queue and journal as configured, and the file that mirrors a journal kept elsewhere."""
+
+    def __init__(self, queue: Queue, journal: Journal, mirror: Journal | None) -> None:
+        self.queue = queue
+        self.journal = journal
+        self.mirror = mirror
+
+    @classmethod
+    async def open(cls, spec: LaunchSpec, directory: LaunchDirectory, stack: AsyncExitStack) -> QueueParts:
+        """Connect, or build in process; what was opened closes with ``stack``. Raises ServiceError."""
+
+        def folder_of(run_id: str) -> Path:
+            return directory.run(run_id).path
+
+        if spec.redis_url is None:
+            clock = SystemClock()
+            feed = ChangeFeed(clock)
+            return cls(LocalQueue(clock, feed, spec.cluster.lease_s), FileJournal(folder_of, feed), None)
+        connection, queue, journal = services.redis_parts(spec)
+        stack.push_async_callback(connection.close)
+        stack.push_async_callback(queue.close)
+        await preflight(connection, spec.cluster.redis.assume_durable)
+        return cls(queue, journal, FileJournal(folder_of))
+
+
+class LocalExecution:
+    """Everything in this process: one worker with all slots, role runners called directly."""
+
+    def __init__(self, spec: LaunchSpec, parts: QueueParts, records: EpisodeStore, embedder: Embedder) -> None:
+        self.queue = parts.queue
+        self.journal = parts.journal
+        self.records: RecordStore = records
+        self._runners: dict[tuple[Role, str], RoleRunner] = {}
+        self._spec = spec
+        self._embedder = embedder
+        owner = services.bank_owner(spec, self.queue, self.journal, embedder.fingerprint, self._models_of)
+        self.bank: OwnedBank = owner
+        self._owner = owner
+        self._worker = services.worker(
+            spec, worker_name(0), spec.cluster.slots, self.queue, records, owner, self._models_of
+        )
+
+    @classmethod
+    async def start(
+        cls, spec: LaunchSpec, parts: QueueParts, directory: LaunchDirectory, stack: AsyncExitStack
+    ) -> LocalExecution:
+        """Load the embedder, open records and banks."""
+        embedder = await services.embedder(spec)
+        records = await EpisodeStore.open(directory, now=datetime.now(UTC))
+        stack.push_async_callback(records.close)
+        execution = cls(spec, parts, records, embedder)
+        stack.push_async_callback(execution._close)
+        await execution._owner.open()
+        return execution
+
+    def vital(self) -> list[Coroutine[Any, Any, None]]:
+        """See ``Execution``."""
+        return [self._owner.run(), self._worker.run()]
+
+    async def stop_workers(self) -> None:
+        """See ``Execution``."""
+        self._worker.stop()
+
+    def _models_of(self, run: RunConfig) -> Models:
+        roles = {}
+        for role in services.ROLES:
+            key = (role, run.backbone_of(role).name)
+            if key not in self._runners:
+                self._runners[key] = services.role_runner(self._spec, *key)
+            roles[role] = self._runners[key]
+        return RunModels(roles, self._embedder)
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(runner.close() for runner in self._runners.values()))
+        await self._owner.close()

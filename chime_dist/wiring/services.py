@@ -1,0 +1,233 @@
+"""Where ports meet adapters: every part of a launch, built from its config.
+
+A ``LaunchSpec`` is all that a process of a launch needs to build its parts; it is picklable, so that Ray's
+actors build theirs with the same functions as the local execution does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from chime_dist.adapters.caching_embedder import CachingEmbedder
+from chime_dist.adapters.chat import ChatBackbone
+from chime_dist.adapters.chat_request import ChatSettings
+from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.hashing_embedder import HashingEmbedder
+from chime_dist.adapters.memory_store import MemoryStore
+from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
+from chime_dist.adapters.qdrant_server import QdrantServerStore
+from chime_dist.adapters.redis_connection import RedisConnection
+from chime_dist.adapters.redis_journal import RedisJournal
+from chime_dist.adapters.redis_keys import RedisKeys
+from chime_dist.adapters.redis_queue import RedisQueue
+from chime_dist.adapters.scripted import ScriptedBackbone, ScriptedSettings
+from chime_dist.adapters.sentence_embedder import SentenceEmbedder, SentenceEmbedderSettings
+from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, ScriptedEndpoint
+from chime_dist.config.models import BackboneModel, EmbedderModel
+from chime_dist.config.run import RunConfig
+from chime_dist.core.episode import Role
+from chime_dist.engine.bank_owner import BankOwner, LaneServices
+from chime_dist.engine.episode import EpisodeRunner, RunServices
+from chime_dist.engine.prompting import PromptLibrary
+from chime_dist.engine.roles import RoleRunner
+from chime_dist.engine.worker import Worker
+from chime_dist.errors import ConfigError
+from chime_dist.ports import (
+    Backbone,
+    BankReader,
+    BankStore,
+    Embedder,
+    EmbedderFingerprint,
+    Journal,
+    Models,
+    Queue,
+    RecordStore,
+)
+from chime_dist.wiring import registry
+from chime_dist.wiring.plans import PlannedRun
+
+ROLES = (Role.PLANNER, Role.EXECUTOR, Role.GATE)
+"""The roles every method may ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """What any process of a launch needs to build its parts."""
+
+    launch: str
+    directory: Path
+    """The launch's run directory."""
+    state_dir: Path
+    """Embedded Redis and Qdrant."""
+    runs: Mapping[str, RunConfig]
+    cluster: ClusterConfig
+    windows: Mapping[str, int]
+    """W of each run."""
+    redis_url: SecretStr | None = None
+    """None with the in-process queue."""
+    served: Mapping[str, str] = field(default_factory=dict)
+    """Base URLs of backbones that this launch serves itself, by endpoint name."""
+
+    @property
+    def models(self) -> dict[str, BackboneModel]:
+        """Every backbone in use, by name."""
+        found = {}
+        for run in self.runs.values():
+            for model in (run.backbone, *run.roles.values()):
+                found[model.name] = model
+        return found
+
+    @property
+    def embedder(self) -> EmbedderModel:
+        """The launch's embedder; a sweep has one."""
+        return next(iter(self.runs.values())).embedder
+
+    def prompts(self) -> PromptLibrary:
+        """Prompts of every method in use."""
+        return registry.prompts({run.method.name for run in self.runs.values()})
+
+
+def redis_parts(spec: LaunchSpec) -> tuple[RedisConnection, RedisQueue, RedisJournal]:
+    """Queue and journal on Redis; close the connection after use."""
+    assert spec.redis_url is not None
+    connection = RedisConnection(spec.redis_url.get_secret_value())
+    keys = RedisKeys(spec.launch)
+    return connection, RedisQueue(connection, keys, spec.cluster.lease_s), RedisJournal(connection, keys)
+
+
+def bank_store(spec: LaunchSpec) -> BankStore:
+    """The projection the config asks for; raises MissingExtraError."""
+    qdrant = spec.cluster.qdrant
+    if qdrant.mode == "edge":
+        return QdrantEdgeStore(spec.state_dir / "qdrant")
+    if qdrant.mode == "server":
+        assert qdrant.url is not None
+        return QdrantServerStore.connect(qdrant.url.reveal(), qdrant.api_key and qdrant.api_key.reveal())
+    return MemoryStore()
+
+
+def backbone(spec: LaunchSpec, model: BackboneModel, retry: RunConfig) -> Backbone:
+    """The client of one backbone under the request policy of ``retry``."""
+    endpoint = spec.cluster.endpoints[model.name]
+    if isinstance(endpoint, ScriptedEndpoint):
+        return ScriptedBackbone(ScriptedSettings(seed=endpoint.seed, latency_s=endpoint.latency_s))
+    if isinstance(endpoint, LlamaCppEndpoint):
+        url, key, headers, seed = spec.served[model.name], None, {}, endpoint.seed
+    else:
+        url, key, headers, seed = _http(endpoint)
+    return ChatBackbone(
+        ChatSettings(
+            name=model.name,
+            base_url=url,
+            model=model.model,
+            api_key=key,
+            headers=headers,
+            extra_body=model.extra_body,
+            thinking=None if isinstance(endpoint, LlamaCppEndpoint) else model.thinking,
+            structured_output=model.structured_output,
+            structured_output_by_schema=model.structured_output_by_schema,
+            max_output_tokens=model.max_output_tokens,
+            seed=seed,
+            retry=retry.requests,
+        ),
+        SystemClock(),
+    )
+
+
+def _http(endpoint: HttpEndpoint) -> tuple[str, SecretStr | None, dict[str, SecretStr], None]:
+    key = SecretStr(endpoint.api_key.reveal()) if endpoint.api_key is not None else None
+    return endpoint.url.reveal(), key, {k: SecretStr(v.reveal()) for k, v in endpoint.headers.items()}, None
+
+
+def role_runner(spec: LaunchSpec, role: Role, name: str) -> RoleRunner:
+    """One role on the backbone called ``name``."""
+    run = next(iter(spec.runs.values()))
+    model = spec.models[name]
+    return RoleRunner(role, model, backbone(spec, model, run), spec.prompts())
+
+
+async def embedder(spec: LaunchSpec) -> Embedder:
+    """The launch's embedder, loaded. Raises MissingExtraError, ConfigError."""
+    model = spec.embedder
+    if model.kind == "hashing":
+        return CachingEmbedder(HashingEmbedder(model.dim))
+    loaded = await SentenceEmbedder.load(
+        SentenceEmbedderSettings(model=model.model, query_prompt=model.query_prompt, max_tokens=model.max_length)
+    )
+    if loaded.fingerprint.dim != model.dim:
+        raise ConfigError(
+            f"embedder.dim is {model.dim}, but {model.model} gives {loaded.fingerprint.dim} components: "
+            f"set embedder.dim to {loaded.fingerprint.dim}"
+        )
+    return CachingEmbedder(loaded)
+
+
+def bank_owner(
+    spec: LaunchSpec,
+    queue: Queue,
+    journal: Journal,
+    fingerprint: EmbedderFingerprint,
+    models_of: Callable[[RunConfig], Models],
+) -> BankOwner:
+    """The owner of every run's bank; not yet opened."""
+    lanes = {
+        run_id: LaneServices(
+            method=registry.method(run.method),
+            models=models_of(run),
+            fingerprint=fingerprint,
+            window=spec.windows[run_id],
+            answer_budget_s=run.episode.deadline_s,
+        )
+        for run_id, run in spec.runs.items()
+    }
+    return BankOwner(spec.launch, lanes, queue, journal, bank_store(spec), SystemClock())
+
+
+def worker(
+    spec: LaunchSpec,
+    name: str,
+    slots: int,
+    queue: Queue,
+    records: RecordStore,
+    bank: BankReader,
+    models_of: Callable[[RunConfig], Models],
+) -> Worker:
+    """A worker with ``slots`` episodes at a time. ``name`` is unique in the launch, restarts included."""
+    runs = {
+        run_id: RunServices(
+            method=registry.method(run.method),
+            benchmark=registry.benchmark(run.benchmark),
+            models=models_of(run),
+            deadline_s=run.episode.deadline_s,
+        )
+        for run_id, run in spec.runs.items()
+    }
+    clock = SystemClock()
+    return Worker(
+        name,
+        queue,
+        records,
+        EpisodeRunner(runs, bank, clock, name),
+        clock,
+        slots=slots,
+        max_deliveries=spec.cluster.max_deliveries,
+        renew_every_s=spec.cluster.lease_s / 3,
+    )
+
+
+def spec_of(
+    launch: str, directory: Path, state_dir: Path, runs: tuple[PlannedRun, ...], cluster: ClusterConfig
+) -> LaunchSpec:
+    """The spec of planned runs, before any service was started."""
+    return LaunchSpec(
+        launch=launch,
+        directory=directory,
+        state_dir=state_dir,
+        runs={run.run_id: run.config for run in runs},
+        cluster=cluster,
+        windows={run.run_id: run.plan.shape.window for run in runs},
+    )
