@@ -15,8 +15,12 @@ from chime_dist.errors import ConfigError, ServiceError
 
 T = TypeVar("T")
 
-MAX_BLOCK_S = 5.0
-"""Longest time one blocking command may wait in the server, in seconds. Longer waits are several commands."""
+MAX_BLOCK_S = 1.0
+"""Longest time one blocking command waits in the server, in seconds; longer waits are several commands.
+
+It is also how long a waiting caller overlooks what wakes no blocked reader: an old entry that became claimable, or
+keys that are gone.
+"""
 
 _CONNECT_TIMEOUT_S = 5.0
 _REPLY_TIMEOUT_S = 10.0

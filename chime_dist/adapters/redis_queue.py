@@ -26,9 +26,6 @@ from chime_dist.ports import Change, Completed, Lease
 _MOST_AT_ONCE = 1000
 """Units in one claim, changes in one read: a script's arguments and a reply stay small."""
 
-_LOOK_AGAIN_S = 1.0
-"""Longest time a waiting claim overlooks a lease that ran out or was given back, in seconds."""
-
 
 class RedisQueue:
     """Implements ``ports.Queue``. Safe for many coroutines; claims of one consumer take turns.
@@ -44,7 +41,7 @@ class RedisQueue:
         self._connection = connection
         self._keys = keys
         self._lease_ms = max(1, round(lease_s * 1000))
-        self._look_again_s = min(_LOOK_AGAIN_S, MAX_BLOCK_S, lease_s)
+        self._look_again_s = min(MAX_BLOCK_S, lease_s)
         self._scripts = QueueScripts(connection.commands, keys)
         self._held: dict[str, dict[str, LeaseToken]] = {}
         """By consumer and entry: deliveries handed to the caller and not given back."""

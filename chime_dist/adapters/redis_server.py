@@ -34,9 +34,6 @@ LOG_NAME = "redis.log"
 _SOCKET_PATH_LIMIT = 107
 """Bytes a unix socket's path may have: 108 with its terminator."""
 
-_LOCK_PATIENCE_S = 5.0
-"""How long a server that is just ending may hold the state directory."""
-
 _STOP_PATIENCE_S = 10.0
 
 # Runs in the child before redis-server: it asks the kernel for SIGKILL at the death of the thread that started it
@@ -84,15 +81,16 @@ class EmbeddedRedis:
         return self._process.pid
 
     @classmethod
-    async def start(cls, state_dir: Path, ready_s: float = 60.0) -> EmbeddedRedis:
+    async def start(cls, state_dir: Path, ready_s: float = 60.0, lock_s: float = 5.0) -> EmbeddedRedis:
         """Start a server on ``state_dir`` (a local disk) with whatever an earlier one left there.
 
-        Returns when it has loaded its data and answers. Raises ServiceError where another server is alive on the
-        directory, or this one does not answer within ``ready_s`` seconds; MissingExtraError without a binary.
+        Returns when it has loaded its data and answers. Raises ServiceError where another server stays alive on
+        the directory for ``lock_s`` seconds (one may be just ending), or this one does not answer within
+        ``ready_s``; MissingExtraError without a binary.
         """
         binary = find_redis_server()
         state_dir, socket = _prepare(state_dir)
-        lock = await _lock(state_dir)
+        lock = await _lock(state_dir, lock_s)
         try:
             process = _spawn([str(binary), *_settings(state_dir, socket)], lock)
             os.ftruncate(lock, 0)
@@ -187,11 +185,11 @@ def _socket_path(state_dir: Path) -> Path:
     return socket
 
 
-async def _lock(state_dir: Path) -> int:
+async def _lock(state_dir: Path, patience_s: float) -> int:
     """Lock the directory for the server to come; returns the open descriptor."""
     path = state_dir / LOCK_NAME
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _LOCK_PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

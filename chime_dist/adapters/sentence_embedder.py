@@ -162,7 +162,7 @@ class _SentenceTransformer:
         self._model.max_seq_length = min(own, settings.max_tokens or own)
         self._full = torch.float32
         self.max_tokens: int = self._model.max_seq_length
-        self.dim: int = self._model.get_embedding_dimension()
+        self.dim: int = self.encode("how many numbers").shape[0]
 
     def token_count(self, text: str) -> int:
         return len(self._model.tokenizer(text, truncation=False, verbose=False)["input_ids"])
@@ -171,7 +171,7 @@ class _SentenceTransformer:
         return np.asarray(self._model.encode(text, convert_to_numpy=True, show_progress_bar=False))
 
     def encode_in_full_precision(self, text: str) -> npt.NDArray[Any]:
-        usual = self._model.dtype
+        usual = next(self._model.parameters()).dtype
         self._model.to(self._full)
         try:
             return self.encode(text)

@@ -32,6 +32,8 @@ class BackboneModel(ConfigModel):
     """Whether the model may reason before it answers (R35)."""
     structured_output: Literal["json_schema", "llguidance", "none"] = "json_schema"
     """How a reply's schema is enforced: ``response_format: json_schema``, a llama.cpp grammar, or not at all."""
+    structured_output_by_schema: dict[str, Literal["json_schema", "llguidance", "none"]] = {}
+    """Exceptions by what is asked for: ``action``, ``diagnosis``, ``merge``."""
     extra_body: dict[str, Json] = {}
     """Put into every request's body as it is."""
 

@@ -105,7 +105,7 @@ class Unit(Frozen):
 
 
 class Candidate(Frozen):
-    """One memory as retrieval saw it (R17). Ranks are 0-based; ``rank_after`` is None beyond the Top-N."""
+    """One memory as retrieval saw it (R17). Ranks are 0-based."""
 
     id: str
     item_version: int

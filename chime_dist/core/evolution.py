@@ -2,7 +2,7 @@
 
 Pure, at the state it is given, in the order values -> prune -> content (R33). Two phases, because a merge needs
 a text and a vector that only models can make: ``prepare`` gives complete events or the merges to ask for,
-``finish`` takes the answers. A worker asks ahead with ``predicted_merges`` on the version it read; at the
+``finish`` takes the answers. A worker asks ahead with ``merge_ahead`` at the version it read; at the
 proposal's turn a prediction counts only if the target at the head is the same memory with the same text.
 
 What holds at the head, where the bank has moved on since the episode read it: S0 Eq. 9 uses the head's v and
@@ -23,6 +23,7 @@ from chime_dist.core.episode import Json, Outcome
 from chime_dist.core.evidence import EvolutionInput, ExperienceVectors, Merged, MergeRequest, Read
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.memory import EXPERIENCE_VECTOR, SCENARIO_VECTOR, MemoryPayload, Stage
+from chime_dist.core.retrieval import Scored
 from chime_dist.core.vector import Vector, above, below, similarities
 from chime_dist.core.verdict import NewExperience, attributed
 
@@ -58,9 +59,28 @@ def finish(
     return evolved.events
 
 
-def predicted_merges(state: BankState, given: EvolutionInput, params: EvolutionParams) -> tuple[MergeRequest, ...]:
-    """The merges that ``given`` would need at ``state``, the version that was read; exact if it is the head."""
-    return prepare(state, given.model_copy(update={"merges": ()}), params).requests
+def merge_ahead(
+    stage: Stage, new: NewExperience, nearest: Scored | None, params: EvolutionParams
+) -> MergeRequest | None:
+    """The merge that ``new`` would need where ``nearest`` is the most similar memory, or None.
+
+    A worker asks with the nearest one at the version it read; what ``prepare`` asks at the head is the same if
+    that memory is still the nearest and has the same texts. Raises JournalError where the record is no memory.
+    """
+    if nearest is None or not above(nearest.sim, params.merge_threshold):
+        return None
+    return _merge_request(stage, nearest.record.id, MemoryPayload.of(nearest.record), new)
+
+
+def _merge_request(stage: Stage, target: str, old: MemoryPayload, new: NewExperience) -> MergeRequest:
+    return MergeRequest(
+        stage=stage,
+        target=target,
+        text_sha256=sha256_hex(canonical_json([old.scenario, old.experience])),
+        scenario=old.scenario,
+        experience=old.experience,
+        new=new,
+    )
 
 
 class _Nearest(NamedTuple):
@@ -151,14 +171,7 @@ class _Draft:
     def _merge(self, stage: Stage, new: NewExperience, nearest: _Nearest) -> None:
         record = self.state.records[nearest.id]
         old = self._payload(record)
-        request = MergeRequest(
-            stage=stage,
-            target=record.id,
-            text_sha256=sha256_hex(canonical_json([old.scenario, old.experience])),
-            scenario=old.scenario,
-            experience=old.experience,
-            new=new,
-        )
+        request = _merge_request(stage, record.id, old, new)
         merged = self._answer(request)
         if merged is None:
             self.requests.append(request)

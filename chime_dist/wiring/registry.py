@@ -14,11 +14,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Protocol, cast
 
-from pydantic import BaseModel, ValidationError
-
 from chime_dist.config.expansion import Kind, Resolved
 from chime_dist.config.problems import suggestion
 from chime_dist.config.schema import Component
+from chime_dist.config.validation import validated
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.paper import PAPER
 from chime_dist.engine.prompting import PromptLibrary
@@ -55,29 +54,7 @@ def _load(kind: Kind, name: str) -> Pluggable:
 
 
 def _options(kind: Kind, component: Component) -> Frozen:
-    plugged = _load(kind, component.name)
-    try:
-        return plugged.Options.model_validate(component.options)
-    except ValidationError as error:
-        raise ConfigError("; ".join(_problems(error, plugged.Options))) from None
-
-
-def _problems(error: ValidationError, model: type[BaseModel]) -> Iterable[str]:
-    for problem in error.errors(include_url=False, include_context=False):
-        path = ".".join(str(part) for part in problem["loc"]) or "(options)"
-        if problem["type"] == "extra_forbidden":
-            yield f"{path}: unknown option; {suggestion(str(problem['loc'][-1]), _fields(model, problem['loc']))}"
-        else:
-            yield f"{path}: {problem['msg']}, got {problem['input']!r}"
-
-
-def _fields(model: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, BaseModel):
-            break
-        model = field.annotation
-    return list(model.model_fields)
+    return validated(_load(kind, component.name).Options, component.options, f"{kind} {component.name}")
 
 
 def method(component: Component) -> Method:

@@ -26,7 +26,7 @@ from chime_dist.adapters.redis_keys import RedisKeys
 from chime_dist.adapters.redis_queue import RedisQueue
 from chime_dist.adapters.scripted import ScriptedBackbone, ScriptedSettings
 from chime_dist.adapters.sentence_embedder import SentenceEmbedder, SentenceEmbedderSettings
-from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, ScriptedEndpoint
+from chime_dist.config.cluster import ClusterConfig, LlamaCppEndpoint, ScriptedEndpoint
 from chime_dist.config.models import BackboneModel, EmbedderModel
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
@@ -106,41 +106,36 @@ def bank_store(spec: LaunchSpec) -> BankStore:
         return QdrantEdgeStore(spec.state_dir / "qdrant")
     if qdrant.mode == "server":
         assert qdrant.url is not None
-        return QdrantServerStore.connect(qdrant.url.reveal(), qdrant.api_key and qdrant.api_key.reveal())
+        key = qdrant.api_key.reveal() if qdrant.api_key is not None else None
+        return QdrantServerStore.connect(qdrant.url.reveal(), key)
     return MemoryStore()
 
 
-def backbone(spec: LaunchSpec, model: BackboneModel, retry: RunConfig) -> Backbone:
-    """The client of one backbone under the request policy of ``retry``."""
+def backbone(spec: LaunchSpec, model: BackboneModel, run: RunConfig) -> Backbone:
+    """The client of one backbone under the request policy of ``run``."""
     endpoint = spec.cluster.endpoints[model.name]
     if isinstance(endpoint, ScriptedEndpoint):
         return ScriptedBackbone(ScriptedSettings(seed=endpoint.seed, latency_s=endpoint.latency_s))
-    if isinstance(endpoint, LlamaCppEndpoint):
-        url, key, headers, seed = spec.served[model.name], None, {}, endpoint.seed
-    else:
-        url, key, headers, seed = _http(endpoint)
-    return ChatBackbone(
-        ChatSettings(
-            name=model.name,
-            base_url=url,
-            model=model.model,
-            api_key=key,
-            headers=headers,
-            extra_body=model.extra_body,
-            thinking=None if isinstance(endpoint, LlamaCppEndpoint) else model.thinking,
-            structured_output=model.structured_output,
-            structured_output_by_schema=model.structured_output_by_schema,
-            max_output_tokens=model.max_output_tokens,
-            seed=seed,
-            retry=retry.requests,
-        ),
-        SystemClock(),
+    settings = ChatSettings(
+        name=model.name,
+        base_url=spec.served[model.name] if isinstance(endpoint, LlamaCppEndpoint) else endpoint.url.reveal(),
+        model=model.model,
+        extra_body=model.extra_body,
+        thinking=model.thinking,
+        structured_output=model.structured_output,
+        structured_output_by_schema=model.structured_output_by_schema,
+        max_output_tokens=model.max_output_tokens,
+        retry=run.requests,
     )
-
-
-def _http(endpoint: HttpEndpoint) -> tuple[str, SecretStr | None, dict[str, SecretStr], None]:
-    key = SecretStr(endpoint.api_key.reveal()) if endpoint.api_key is not None else None
-    return endpoint.url.reveal(), key, {k: SecretStr(v.reveal()) for k, v in endpoint.headers.items()}, None
+    if isinstance(endpoint, LlamaCppEndpoint):
+        settings = settings.model_copy(update={"seed": endpoint.seed, "thinking": None})
+    else:
+        key = endpoint.api_key
+        headers = {name: SecretStr(value.reveal()) for name, value in endpoint.headers.items()}
+        settings = settings.model_copy(
+            update={"api_key": SecretStr(key.reveal()) if key is not None else None, "headers": headers}
+        )
+    return ChatBackbone(settings, SystemClock())
 
 
 def role_runner(spec: LaunchSpec, role: Role, name: str) -> RoleRunner:

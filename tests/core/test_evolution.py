@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import json
 import math
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from chime_dist.core.bank import BankState, Event, Record, apply, replay
 from chime_dist.core.credit import EvolutionParams, accepted, averaged
 from chime_dist.core.episode import Candidate, Outcome, Proposal, Recall, Recalled
 from chime_dist.core.evidence import EvolutionContent, EvolutionInput, ExperienceVectors, Merged, Read, reads_of
-from chime_dist.core.evolution import finish, predicted_merges, prepare
+from chime_dist.core.evolution import finish, merge_ahead, prepare
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
 from chime_dist.core.memory import MemoryPayload, Stage
 from chime_dist.core.vector import Vector
@@ -489,18 +491,34 @@ def test_a_merge_predicted_at_the_version_that_was_read_needs_no_second_call() -
     """R31 (design "The bank"): validated at the turn, used where target and text still hold."""
     read_state = bank(memory("3-0", c=towards_east(0.9)), version=40)
     given = episode(experience={PLAN: NEW})
-    (request,) = predicted_merges(read_state, given, DEFAULTS)
+    (request,) = prepare(read_state, given, DEFAULTS).requests
     ahead = given.model_copy(update={"merges": (request.answered("both", UP, "llm"),)})
     head = bank(memory("3-0", value=0.3, count=5, c=towards_east(0.9), version=5), memory("45-0"))
     assert kinds(prepare(head, ahead, DEFAULTS).events) == ["content.merge"]
-    assert predicted_merges(read_state, ahead, DEFAULTS) == (request,)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search gives the worker."""
+
+    record: Record
+    sim: float
+
+
+def test_a_worker_asks_for_the_merge_that_the_head_would_ask_for() -> None:
+    """R30, R31: same request as prepare's where the nearest memory is the same; none at or below the threshold."""
+    target = memory("3-0", c=towards_east(0.9))
+    (request,) = prepare(bank(target), episode(experience={PLAN: NEW}), DEFAULTS).requests
+    assert merge_ahead(PLAN, NEW, Found(target, 0.9), DEFAULTS) == request
+    assert merge_ahead(PLAN, NEW, Found(target, 0.88), DEFAULTS) is None
+    assert merge_ahead(PLAN, NEW, None, DEFAULTS) is None
 
 
 def test_a_prediction_is_redone_when_the_target_or_its_text_changed() -> None:
     """R31: a nearer memory came in, the text was merged meanwhile, or the target is gone."""
     old = memory("3-0", c=towards_east(0.9))
     given = episode(experience={PLAN: NEW})
-    (request,) = predicted_merges(bank(old), given, DEFAULTS)
+    (request,) = prepare(bank(old), given, DEFAULTS).requests
     ahead = given.model_copy(update={"merges": (request.answered("both", UP, "llm"),)})
     nearer = prepare(bank(old, memory("4-0", c=towards_east(0.95))), ahead, DEFAULTS)
     assert [r.target for r in nearer.requests] == ["4-0"]
@@ -558,7 +576,7 @@ def test_the_input_travels_through_a_proposal() -> None:
     """R34: content is JSON and back; outcome, position and diagnosis are the proposal's own fields."""
     state = bank(memory("3-0", c=EAST))
     given = episode(experience={PLAN: NEW}, read=reads(memory("3-0")), misleading=["3-0"])
-    (request,) = predicted_merges(state, given, DEFAULTS)
+    (request,) = prepare(state, given, DEFAULTS).requests
     given = given.model_copy(update={"merges": (request.answered("t", UP, "llm", "s", EAST),)})
     proposal = Proposal(
         run_id="r",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -46,7 +46,7 @@ class RayCluster:
                 namespace=namespace,
                 include_dashboard=False if local else None,
                 log_to_driver=False,
-                logging_level="ERROR",
+                logging_level=logging.ERROR,
                 configure_logging=False,
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -88,7 +88,7 @@ class RayCluster:
         self._actors.append(handle)
         return handle
 
-    def forget(self, build: Callable[[], None] | None = None) -> None:
+    def leave(self) -> None:
         """Kill every actor and leave the cluster; one that we started ends."""
         for actor in reversed(self._actors):
             ray.kill(actor, no_restart=True)
