@@ -40,6 +40,22 @@ _SHOWN = 5
 State = Literal["running", "complete", "incomplete", "paused", "preempted"]
 
 
+class RunEntry(Frozen):
+    """What ``sweep.json`` keeps of one run: enough to report on it without its benchmark installed."""
+
+    config: dict[str, Json]
+    """The run's resolved config."""
+    ordering: str
+    """Digest of the recorded permutation (H4)."""
+    train_size: int
+    epochs: int
+    window: int
+    eval_size: int
+    stateful: bool
+    deviations: dict[str, str] = {}
+    """What a table must say beside the names."""
+
+
 class Manifest(Frozen):
     """``sweep.json``: what was launched. No secret is in it."""
 
@@ -50,8 +66,8 @@ class Manifest(Frozen):
     """UTC with offset."""
     config: dict[str, Json]
     """The resolved sweep config."""
-    fingerprints: dict[str, Json] = {}
-    """Data and upstream versions, by benchmark."""
+    runs: dict[str, RunEntry] = {}
+    """By run id, in the sweep's order."""
     versions: dict[str, str] = {}
     code_commit: str | None = None
     """None where the package does not run from a git checkout."""
@@ -92,6 +108,11 @@ class RunFolder:
         """The bank's journal, one sealed line per position."""
         return self.path / "journal.jsonl"
 
+    @property
+    def evaluation(self) -> Path:
+        """The bank's digests around the evaluation (R5)."""
+        return self.path / "evaluation.json"
+
     def trajectory(self, unit: Unit) -> Path:
         """Where the final trace of ``unit`` is."""
         if unit.phase == "train":
@@ -116,7 +137,7 @@ class LaunchDirectory:
         config: Mapping[str, Json],
         *,
         now: datetime,
-        fingerprints: Mapping[str, Json] | None = None,
+        runs: Mapping[str, RunEntry] | None = None,
     ) -> Self:
         """Start a launch of ``sweep`` with its own new id; ``now`` is UTC with offset.
 
@@ -129,7 +150,7 @@ class LaunchDirectory:
             launch=launch,
             created_at=now.isoformat(),
             config=pydantic_core.to_jsonable_python(dict(config)),
-            fingerprints=pydantic_core.to_jsonable_python(dict(fingerprints or {})),
+            runs=dict(runs or {}),
             versions=versions(),
             code_commit=code_commit(),
         )
@@ -141,6 +162,14 @@ class LaunchDirectory:
                 f"{path}: cannot create the launch ({error}); choose another runs_dir"
             ) from error
         return cls(path, manifest)
+
+    def extended(self, config: Mapping[str, Json], runs: Mapping[str, RunEntry]) -> Self:
+        """The launch under a config with more runs or longer ones; rewrites sweep.json in one step."""
+        manifest = self.manifest.model_copy(
+            update={"config": pydantic_core.to_jsonable_python(dict(config)), "runs": dict(runs)}
+        )
+        replace_files([(self.path / MANIFEST, encode(manifest, "the sweep's config") + b"\n")])
+        return type(self)(self.path, manifest)
 
     @classmethod
     def open(cls, path: Path) -> Self:

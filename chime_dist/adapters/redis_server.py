@@ -12,16 +12,18 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 
 import structlog
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from chime_dist.errors import MissingExtraError, ServiceError
@@ -65,10 +67,11 @@ def find_redis_server() -> Path:
 class EmbeddedRedis:
     """A running embedded server; ``start`` makes it."""
 
-    def __init__(self, state_dir: Path, socket: Path, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, state_dir: Path, socket: Path, keeper: _Keeper) -> None:
         self.state_dir = state_dir
         self.socket = socket
-        self._process = process
+        self._keeper = keeper
+        self._process = keeper.started()
 
     @property
     def url(self) -> str:
@@ -92,43 +95,41 @@ class EmbeddedRedis:
         state_dir, socket = _prepare(state_dir)
         lock = await _lock(state_dir, lock_s)
         try:
-            process = _spawn([str(binary), *_settings(state_dir, socket)], lock)
+            server = cls(state_dir, socket, _Keeper([str(binary), *_settings(state_dir, socket)], lock))
             os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{process.pid}\n".encode(), 0)
+            os.pwrite(lock, f"{server.pid}\n".encode(), 0)
         finally:
             # The server has its own descriptor of the locked file, and thereby the lock, until it ends.
             os.close(lock)
-        server = cls(state_dir, socket, process)
         try:
             await server._ready(ready_s)
         except BaseException:
             await server.stop()
             raise
-        log.info("redis.started", pid=process.pid, state_dir=str(state_dir), socket=str(socket))
+        log.info("redis.started", pid=server.pid, state_dir=str(state_dir), socket=str(socket))
         return server
 
     async def stop(self) -> None:
         """End the server and wait for its end; may be called again."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.to_thread(self._process.wait, _STOP_PATIENCE_S)
-        except subprocess.TimeoutExpired:
+        if self._keeper.is_alive():
+            self._process.terminate()
+        await asyncio.to_thread(self._keeper.join, _STOP_PATIENCE_S)
+        if self._keeper.is_alive():
             self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await asyncio.to_thread(self._keeper.join)
         self.socket.unlink(missing_ok=True)
 
     async def _ready(self, ready_s: float) -> None:
         deadline = time.monotonic() + ready_s
         where = f"the embedded redis-server in {self.state_dir}"
-        client = Redis(unix_socket_path=str(self.socket))
+        client = Redis(unix_socket_path=str(self.socket), retry=Retry(NoBackoff(), 0))
         try:
             while True:
                 try:
                     await client.ping()
                     return
                 except RedisError as error:
-                    if (code := self._process.poll()) is not None:
+                    if (code := self._process.returncode) is not None:
                         raise ServiceError(f"{where} ended with code {code}; {self._log_tail()}") from error
                     if time.monotonic() >= deadline:
                         raise ServiceError(
@@ -208,36 +209,41 @@ async def _lock(state_dir: Path, patience_s: float) -> int:
         await asyncio.sleep(0.05)
 
 
-def _spawn(command: list[str], lock: int) -> subprocess.Popen[bytes]:
-    """Start ``command`` so that it dies with this process, whichever thread calls.
+class _Keeper(threading.Thread):
+    """Starts a command so that it dies with this process, and waits for its end.
 
-    The kernel ties it to the life of the thread that starts it, so a thread is kept for it until it ends.
+    The kernel ties a child to the life of the thread that starts it, not of the process; hence a thread that lives
+    as long as the child.
     """
-    started: list[subprocess.Popen[bytes]] = []
-    failed: list[BaseException] = []
-    known = threading.Event()
 
-    def keep() -> None:
+    def __init__(self, command: list[str], lock: int) -> None:
+        super().__init__(name="embedded-redis", daemon=True)
+        self._command = command
+        self._lock = lock
+        self._outcome: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
+
+    def started(self) -> subprocess.Popen[bytes]:
+        """Start thread and command; the child inherits the lock. Raises ServiceError where it cannot run."""
+        self.start()
+        outcome = self._outcome.get()
+        if isinstance(outcome, OSError):
+            raise ServiceError(f"the embedded redis-server could not be started: {outcome}") from outcome
+        return outcome
+
+    def run(self) -> None:
+        """The thread's body."""
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command],
+                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self._command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[lock],
+                pass_fds=[self._lock],
                 # The first interrupt drains the launch, which needs its queue for that.
                 start_new_session=True,
             )
-        except BaseException as error:  # noqa: BLE001 - handed to the caller below
-            failed.append(error)
-            known.set()
+        except OSError as error:
+            self._outcome.put(error)
             return
-        started.append(process)
-        known.set()
+        self._outcome.put(process)
         process.wait()
-
-    threading.Thread(target=keep, name="embedded-redis", daemon=True).start()
-    known.wait()
-    if failed:
-        raise ServiceError(f"the embedded redis-server could not be started: {failed[0]}") from failed[0]
-    return started[0]

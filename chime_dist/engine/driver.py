@@ -14,6 +14,7 @@ from typing import Protocol
 import structlog
 
 from chime_dist.core.episode import Outcome, Unit
+from chime_dist.core.frozen import Frozen
 from chime_dist.core.journal import parse_line
 from chime_dist.core.window import Admission
 from chime_dist.engine.plan import RunPlan
@@ -85,8 +86,7 @@ class _Run:
         return (self.admission.next_position + len(self.plan.eval) - len(self.owed)) / units
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnd:
+class RunEnd(Frozen):
     """What is worth keeping of a run that ended: R5's proof that eval did not touch the bank."""
 
     run_id: str
@@ -264,7 +264,13 @@ class Driver:
         digest = await self._bank.digest(run.plan.run_id)
         if digest != run.digest_before:
             raise JournalError(f"run {run.plan.run_id}: the bank changed during eval, which must not happen (R5)")
-        await self._on_run_end(RunEnd(run.plan.run_id, run.admission.head, run.digest_before, digest))
+        end = RunEnd(
+            run_id=run.plan.run_id,
+            version=run.admission.head,
+            digest_before_eval=run.digest_before,
+            digest_after_eval=digest,
+        )
+        await self._on_run_end(end)
         log.info("run.finished", run=run.plan.run_id, version=run.admission.head, digest=digest)
 
     async def _progress(self, run: _Run) -> Progress:

@@ -6,6 +6,7 @@ actors build theirs with the same functions as the local execution does.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,16 +27,18 @@ from chime_dist.adapters.redis_keys import RedisKeys
 from chime_dist.adapters.redis_queue import RedisQueue
 from chime_dist.adapters.scripted import ScriptedBackbone, ScriptedSettings
 from chime_dist.adapters.sentence_embedder import SentenceEmbedder, SentenceEmbedderSettings
-from chime_dist.config.cluster import ClusterConfig, LlamaCppEndpoint, ScriptedEndpoint
+from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, ScriptedEndpoint
 from chime_dist.config.models import BackboneModel, EmbedderModel
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
+from chime_dist.core.retry import RetryPolicy
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
 from chime_dist.engine.episode import EpisodeRunner, RunServices
 from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Worker
 from chime_dist.errors import ConfigError
+from chime_dist.logs import Logging
 from chime_dist.ports import (
     Backbone,
     BankReader,
@@ -111,8 +114,8 @@ def bank_store(spec: LaunchSpec) -> BankStore:
     return MemoryStore()
 
 
-def backbone(spec: LaunchSpec, model: BackboneModel, run: RunConfig) -> Backbone:
-    """The client of one backbone under the request policy of ``run``."""
+def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy) -> Backbone:
+    """The client of one backbone. Raises ConfigError."""
     endpoint = spec.cluster.endpoints[model.name]
     if isinstance(endpoint, ScriptedEndpoint):
         return ScriptedBackbone(ScriptedSettings(seed=endpoint.seed, latency_s=endpoint.latency_s))
@@ -125,7 +128,7 @@ def backbone(spec: LaunchSpec, model: BackboneModel, run: RunConfig) -> Backbone
         structured_output=model.structured_output,
         structured_output_by_schema=model.structured_output_by_schema,
         max_output_tokens=model.max_output_tokens,
-        retry=run.requests,
+        retry=retry,
     )
     if isinstance(endpoint, LlamaCppEndpoint):
         settings = settings.model_copy(update={"seed": endpoint.seed, "thinking": None})
@@ -142,7 +145,7 @@ def role_runner(spec: LaunchSpec, role: Role, name: str) -> RoleRunner:
     """One role on the backbone called ``name``."""
     run = next(iter(spec.runs.values()))
     model = spec.models[name]
-    return RoleRunner(role, model, backbone(spec, model, run), spec.prompts())
+    return RoleRunner(role, model, backbone(spec, model, run.requests), spec.prompts())
 
 
 async def embedder(spec: LaunchSpec) -> Embedder:
@@ -212,6 +215,25 @@ def worker(
         max_deliveries=spec.cluster.max_deliveries,
         renew_every_s=spec.cluster.lease_s / 3,
     )
+
+
+def log_here(spec: LaunchSpec) -> None:
+    """Configure this process's log for as long as it lives: the launch's file where it can be reached, or stderr."""
+    reachable = spec.directory.is_dir()
+    Logging(
+        file=spec.directory / "log.jsonl" if reachable else None,
+        console=None if reachable else sys.stderr,
+        secrets=secrets_of(spec.cluster),
+    )
+
+
+def secrets_of(cluster: ClusterConfig) -> list[str]:
+    """Every secret value, for the log's mask."""
+    held = [cluster.redis.url, cluster.qdrant.url, cluster.qdrant.api_key, *cluster.secrets.values()]
+    for endpoint in cluster.endpoints.values():
+        if isinstance(endpoint, HttpEndpoint):
+            held += [endpoint.api_key, *endpoint.headers.values()]
+    return [secret.reveal() for secret in held if secret is not None]
 
 
 def spec_of(

@@ -37,11 +37,19 @@ class LossyProxy:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[LossyProxy]:
         """Serve inside the block."""
-        server = await asyncio.start_unix_server(self._serve, self._socket)
+        serving: set[asyncio.Task[None]] = set()
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            serving.add(asyncio.create_task(self._serve(reader, writer)))
+
+        server = await asyncio.start_unix_server(accept, self._socket)
         try:
             yield self
         finally:
             server.close()
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         if self._server.scheme == "unix":

@@ -14,9 +14,13 @@ import pytest
 from pydantic import SecretStr
 
 from chime_dist.adapters.code_version import code_commit, versions
-from chime_dist.adapters.launch_directory import LaunchDirectory, list_launches
+from chime_dist.adapters.launch_directory import LaunchDirectory, RunEntry, list_launches
 from chime_dist.errors import RunDirectoryError
 from tests.adapters.traces import NOW, RUN, launch_in, unit
+
+ENTRY = RunEntry(
+    config={"ordering": 0}, ordering="ab12", train_size=7, epochs=2, window=3, eval_size=3, stateful=True
+)
 
 
 def test_a_launch_records_what_was_launched_and_opens_as_it_was(tmp_path: Path) -> None:
@@ -25,13 +29,13 @@ def test_a_launch_records_what_was_launched_and_opens_as_it_was(tmp_path: Path) 
         "table1",
         {"window": 16, "path": Path("x")},
         now=NOW,
-        fingerprints={"bfcl_v4": {"data": "ab12"}},
+        runs={"bfcl_v4-chime-m-o0-1a2b3c4d": ENTRY},
     )
     assert launch.path == tmp_path / "runs" / "table1" / launch.id
     assert launch.id.startswith("20260307T101530Z-")
     stored = json.loads((launch.path / "sweep.json").read_text())
     assert stored["config"] == {"window": 16, "path": "x"}
-    assert stored["fingerprints"] == {"bfcl_v4": {"data": "ab12"}}
+    assert stored["runs"]["bfcl_v4-chime-m-o0-1a2b3c4d"]["ordering"] == "ab12"
     assert stored["created_at"] == "2026-03-07T10:15:30+00:00"
     assert stored["versions"]["chime-dist"]
     assert LaunchDirectory.open(launch.path) == launch

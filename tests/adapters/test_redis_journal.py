@@ -42,7 +42,9 @@ async def lossy(lab: RedisLab, proxy: LossyProxy) -> AsyncIterator[RedisLab]:
     await through.queue.close()
 
 
-async def test_an_append_whose_reply_was_lost_is_one_entry(lab: RedisLab, lossy: RedisLab, proxy: LossyProxy) -> None:
+async def test_an_append_whose_reply_was_lost_is_one_entry(
+    lab: RedisLab, lossy: RedisLab, proxy: LossyProxy
+) -> None:
     """D4: the re-sent append says that the line is there, and told once."""
     fence = await lossy.journal.take_fence("run")
     cursor, _ = await lab.queue.changes("", 0.0)

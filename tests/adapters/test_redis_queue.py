@@ -148,7 +148,9 @@ async def test_release_renewal_submission_and_reset_survive_a_lost_reply(
     assert proxy.lost == 4
 
 
-async def test_a_change_whose_reply_was_lost_is_read_again(lab: RedisLab, lossy: RedisLab, proxy: LossyProxy) -> None:
+async def test_a_change_whose_reply_was_lost_is_read_again(
+    lab: RedisLab, lossy: RedisLab, proxy: LossyProxy
+) -> None:
     cursor, _ = await lossy.queue.changes("", 0.0)
     await lab.queue.submit(proposal_of(train_unit()))
     proxy.lose(b"EVALSHA")
@@ -400,7 +402,9 @@ async def test_a_waiting_claim_lives_through_a_reset_or_says_why_not(lab: RedisL
     assert await lab.queue.complete(lease, None) is Completed.STORED
 
 
-async def test_every_key_of_a_launch_has_its_prefix_and_launches_do_not_meet(lab: RedisLab, redis_url: str) -> None:
+async def test_every_key_of_a_launch_has_its_prefix_and_launches_do_not_meet(
+    lab: RedisLab, redis_url: str
+) -> None:
     async with open_redis_lab(redis_url) as other:
         await lab.queue.admit(train_unit())
         (lease,) = await lab.queue.claim("a", 1, 0.0)
@@ -425,7 +429,9 @@ def test_a_launch_id_that_breaks_the_hash_tag_is_refused(launch: str) -> None:
 async def test_a_server_that_stays_away_is_named_without_its_password(tmp_path: Path) -> None:
     connection = RedisConnection("redis://user:canary-secret@127.0.0.1:1/0", patience_s=0.1)
     queue = RedisQueue(connection, RedisKeys("launch"), LEASE_S)
-    with pytest.raises(ServiceError, match=r"Redis at 127\.0\.0\.1:1, listing open units.*Check the server") as error:
+    with pytest.raises(
+        ServiceError, match=r"Redis at 127\.0\.0\.1:1, listing open units.*Check the server"
+    ) as error:
         await queue.outstanding()
     assert "canary" not in str(error.value)
     await queue.close()

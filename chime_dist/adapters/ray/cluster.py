@@ -51,7 +51,7 @@ class RayCluster:
             )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ServiceError(
-                f"Ray at {address or 'this machine'} cannot be used: {error}. Check RAY_ADDRESS or cluster.ray.address"
+                f"Ray at {address or 'this machine'} cannot be used: {error}. Check RAY_ADDRESS"
             ) from error
         return cls(launch)
 

@@ -1,0 +1,241 @@
+"""One launch of a sweep, from its config to its ending: services up, banks open, driver run, services down."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+from pydantic import SecretStr
+
+from chime_dist.adapters.artifact_json import encode
+from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.durable_file import replace_files
+from chime_dist.adapters.launch_directory import LaunchDirectory, RunEntry
+from chime_dist.adapters.llamacpp import LlamaCppServer, LlamaCppSettings
+from chime_dist.adapters.redis_server import EmbeddedRedis
+from chime_dist.config.cluster import LlamaCppEndpoint
+from chime_dist.config.loading import restore_sweep
+from chime_dist.config.resume import compare
+from chime_dist.config.run import RunConfig
+from chime_dist.config.sweep import SweepConfig
+from chime_dist.config.validation import validated
+from chime_dist.core.model_call import ChatRequest
+from chime_dist.engine.driver import Driver, Ending, Progress, RunEnd
+from chime_dist.engine.resume import reconcile
+from chime_dist.errors import BackboneError, ServiceError
+from chime_dist.wiring import services
+from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
+from chime_dist.wiring.plans import PlannedRun, plan_runs
+from chime_dist.wiring.services import LaunchSpec
+
+log = structlog.get_logger()
+
+PROBE_BUDGET_S = 120.0
+"""How long a backbone may take for its first token before a launch starts, in seconds."""
+
+Observer = Callable[[Sequence[Progress]], None]
+
+
+class Launch:
+    """A launch that can be driven once."""
+
+    def __init__(self, sweep: SweepConfig, runs: Sequence[PlannedRun], directory: LaunchDirectory) -> None:
+        self.sweep = sweep
+        self.runs = tuple(runs)
+        self.directory = directory
+        self._driver: Driver | None = None
+        self._stop: Ending | None = None
+
+    @classmethod
+    def new(cls, sweep: SweepConfig, runs: Sequence[PlannedRun]) -> Launch:
+        """Start a launch's folder. Raises RunDirectoryError."""
+        directory = LaunchDirectory.create(
+            Path(sweep.cluster.runs_dir),
+            sweep.name,
+            sweep.model_dump(mode="json"),
+            now=datetime.now(UTC),
+            runs=_entries(runs),
+        )
+        return cls(sweep, runs, directory)
+
+    @classmethod
+    def resume(cls, path: Path, overrides: Sequence[str] = ()) -> Launch:
+        """Reopen a launch, possibly with more runs or longer ones.
+
+        Raises ConfigError naming every key whose change would change results, RunDirectoryError.
+        """
+        directory = LaunchDirectory.open(path)
+        where = str(directory.path / "sweep.json")
+        sweep = restore_sweep(directory.manifest.config, where, overrides)
+        runs = plan_runs(sweep)
+        stored = [validated(RunConfig, entry.config, where) for entry in directory.manifest.runs.values()]
+        differences = compare(stored, [run.config for run in runs])
+        differences.require_resumable(str(directory.path))
+        if differences.added or differences.extended:
+            log.info("launch.extended", added=differences.added, longer=[str(c) for c in differences.extended])
+            directory = directory.extended(sweep.model_dump(mode="json"), _entries(runs))
+        return cls(sweep, runs, directory)
+
+    def stop(self, ending: Ending) -> None:
+        """Admit no more work; ``drive`` returns when the open episodes have ended."""
+        self._stop = ending
+        if self._driver is not None:
+            self._driver.stop(ending)
+
+    async def drive(self, observe: Observer) -> Ending:
+        """Run to an ending. Raises ChimeDistError; the folder's status says how it went in any case."""
+        lock = self.directory.driver_lock()
+        lock.acquire(datetime.now(UTC))
+        try:
+            self._say("running")
+            ending = await self._driven(observe)
+        except BaseException as error:
+            self._say("incomplete", f"{type(error).__name__}: {error}")
+            raise
+        else:
+            self._say(ending.value)
+            if ending is Ending.COMPLETE:
+                # The journal file and the records hold everything; embedded state would only fill the disk.
+                await asyncio.to_thread(shutil.rmtree, self._state_dir, ignore_errors=True)
+            return ending
+        finally:
+            lock.release()
+
+    @property
+    def _state_dir(self) -> Path:
+        configured = self.sweep.cluster.state_dir
+        default = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state")) / "chime_dist"
+        return (Path(configured) if configured else default).absolute() / self.directory.id
+
+    async def _driven(self, observe: Observer) -> Ending:
+        async with AsyncExitStack() as stack:
+            spec = await self._services(stack)
+            await _probe(spec)
+            parts = await QueueParts.open(spec, self.directory, stack)
+            await parts.queue.reset()
+            if parts.mirror is not None:
+                for run in self.runs:
+                    await reconcile(run.run_id, parts.journal, parts.mirror)
+            execution = await _execution(spec, parts, self.directory, stack)
+            self._driver = Driver(
+                [run.plan for run in self.runs],
+                execution.queue,
+                execution.journal,
+                execution.records,
+                execution.bank,
+                SystemClock(),
+                slots=spec.cluster.slots,
+                pause_after_infra=spec.cluster.stop_after_infra,
+                mirror=parts.mirror,
+                on_run_end=self._run_ended,
+                on_progress=observe,
+            )
+            if self._stop is not None:
+                self._driver.stop(self._stop)
+            return await _watched(self._driver, execution)
+
+    async def _services(self, stack: AsyncExitStack) -> LaunchSpec:
+        cluster = self.sweep.cluster
+        spec = services.spec_of(
+            self.directory.id, self.directory.path.absolute(), self._state_dir, self.runs, cluster
+        )
+        if cluster.redis.mode == "embedded":
+            server = await EmbeddedRedis.start(self._state_dir / "redis")
+            stack.push_async_callback(server.stop)
+            spec = replace(spec, redis_url=SecretStr(server.url))
+        elif cluster.redis.url is not None:
+            spec = replace(spec, redis_url=SecretStr(cluster.redis.url.reveal()))
+        served = {}
+        for name in spec.models:
+            endpoint = cluster.endpoints[name]
+            if isinstance(endpoint, LlamaCppEndpoint):
+                model = await LlamaCppServer.start(
+                    _llamacpp(endpoint), self.directory.path / "logs" / f"{name}.log"
+                )
+                stack.push_async_callback(model.stop)
+                served[name] = model.url
+        return replace(spec, served=served)
+
+    async def _run_ended(self, end: RunEnd) -> None:
+        folder = self.directory.run(end.run_id)
+        await asyncio.to_thread(replace_files, [(folder.evaluation, encode(end, "the evaluation") + b"\n")])
+
+    def _say(self, state: str, reason: str = "") -> None:
+        self.directory.set_status(state, now=datetime.now(UTC), reason=reason)  # type: ignore[arg-type]
+
+
+def _entries(runs: Sequence[PlannedRun]) -> Mapping[str, RunEntry]:
+    return {
+        run.run_id: RunEntry(
+            config=run.config.model_dump(mode="json"),
+            ordering=run.ordering.digest,
+            train_size=len(run.plan.train),
+            epochs=run.plan.shape.epochs,
+            window=run.plan.shape.window,
+            eval_size=len(run.plan.eval),
+            stateful=run.stateful,
+            deviations=run.deviations,
+        )
+        for run in runs
+    }
+
+
+def _llamacpp(endpoint: LlamaCppEndpoint) -> LlamaCppSettings:
+    settings = LlamaCppSettings(slots=endpoint.slots, slot_tokens=endpoint.slot_tokens, threads=endpoint.threads)
+    return settings.model_copy(update={"model": endpoint.model_path}) if endpoint.model_path else settings
+
+
+async def _execution(
+    spec: LaunchSpec, parts: QueueParts, directory: LaunchDirectory, stack: AsyncExitStack
+) -> Execution:
+    if spec.cluster.execution == "local":
+        return await LocalExecution.start(spec, parts, directory, stack)
+    # Ray takes a second to import; a local launch never needs it.
+    from chime_dist.wiring.ray_execution import RayExecution
+
+    return await RayExecution.start(spec, parts, directory, stack)
+
+
+async def _probe(spec: LaunchSpec) -> None:
+    """Every backbone shows that it can produce a token: healthy servers that do not answer exist (A9)."""
+    run = next(iter(spec.runs.values()))
+    once = run.requests.model_copy(update={"max_retries": 0})
+    ask = ChatRequest(
+        messages=({"role": "user", "content": "hi"},), max_tokens=1, session_id=f"probe:{spec.launch}"
+    )
+    for name, model in spec.models.items():
+        client = services.backbone(spec, model, once)
+        try:
+            await client.complete(ask, PROBE_BUDGET_S)
+        except BackboneError as error:
+            raise ServiceError(
+                f"backbone {name!r} did not complete one token: {error}. "
+                f"Check cluster.endpoints.{name} and that the server serves the model {model.model!r}"
+            ) from error
+        finally:
+            await client.close()
+
+
+async def _watched(driver: Driver, execution: Execution) -> Ending:
+    """The driver's ending; the first failure of a vital part ends the launch instead."""
+    driving = asyncio.create_task(driver.run())
+    vital = [asyncio.create_task(part) for part in execution.vital()]
+    try:
+        while not driving.done():
+            done, _ = await asyncio.wait({driving, *vital}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {driving}:
+                task.result()
+                raise ServiceError("a part of the launch ended before the driver did; see log.jsonl")
+        await execution.stop_workers()
+        return driving.result()
+    finally:
+        for task in (driving, *vital):
+            task.cancel()
+        await asyncio.gather(driving, *vital, return_exceptions=True)

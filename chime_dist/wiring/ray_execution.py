@@ -1,0 +1,183 @@
+"""A launch on Ray: the same parts as the local execution, each in its actor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ray.actor import ActorHandle
+
+from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.ray.actors import (
+    BankActor,
+    EmbedderActor,
+    ExecutorActor,
+    GateActor,
+    PlannerActor,
+    RecordActor,
+    WorkerActor,
+)
+from chime_dist.adapters.ray.calls import called
+from chime_dist.adapters.ray.cluster import RayCluster
+from chime_dist.adapters.ray.handles import RayBank, RayModels, RayRecords
+from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.config.run import RunConfig
+from chime_dist.core.episode import Role
+from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.roles import RoleRunner
+from chime_dist.engine.worker import Worker
+from chime_dist.ports import Embedder, EmbedderFingerprint, Models, RecordStore
+from chime_dist.wiring import services
+from chime_dist.wiring.execution import OwnedBank, QueueParts, worker_name
+from chime_dist.wiring.services import LaunchSpec
+
+_ROLE_ACTORS = {Role.PLANNER: PlannerActor, Role.EXECUTOR: ExecutorActor, Role.GATE: GateActor}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteModels:
+    """Role actors by role and backbone, and the embedder's: picklable, so that actors reach each other."""
+
+    roles: Mapping[tuple[Role, str], ActorHandle[Any]]
+    embedder: ActorHandle[Any]
+
+    def of(self, run: RunConfig) -> Models:
+        """The models of one run."""
+        roles = {role: self.roles[role, run.backbone_of(role).name] for role in services.ROLES}
+        return RayModels(roles, self.embedder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    spec: LaunchSpec
+    role: Role
+    backbone: str
+
+    def __call__(self) -> RoleRunner:
+        services.log_here(self.spec)
+        return services.role_runner(self.spec, self.role, self.backbone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedder:
+    spec: LaunchSpec
+
+    async def __call__(self) -> Embedder:
+        services.log_here(self.spec)
+        return await services.embedder(self.spec)
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    spec: LaunchSpec
+
+    async def __call__(self) -> RecordStore:
+        services.log_here(self.spec)
+        return await EpisodeStore.open(LaunchDirectory.open(self.spec.directory), now=datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bank:
+    spec: LaunchSpec
+    models: RemoteModels
+    fingerprint: EmbedderFingerprint
+
+    async def __call__(self) -> BankOwner:
+        services.log_here(self.spec)
+        _, queue, journal = services.redis_parts(self.spec)
+        return services.bank_owner(self.spec, queue, journal, self.fingerprint, self.models.of)
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    spec: LaunchSpec
+    index: int
+    slots: int
+    models: RemoteModels
+    records: ActorHandle[Any]
+    bank: ActorHandle[Any]
+
+    async def __call__(self) -> Worker:
+        services.log_here(self.spec)
+        _, queue, _ = services.redis_parts(self.spec)
+        return services.worker(
+            self.spec,
+            worker_name(self.index),
+            self.slots,
+            queue,
+            RayRecords(self.records),
+            RayBank(self.bank),
+            self.models.of,
+        )
+
+
+class RayExecution:
+    """Implements ``Execution`` on a Ray cluster."""
+
+    def __init__(self, spec: LaunchSpec, parts: QueueParts, cluster: RayCluster) -> None:
+        self.queue = parts.queue
+        self.journal = parts.journal
+        self._spec = spec
+        self._cluster = cluster
+        self._workers: list[ActorHandle[Any]] = []
+
+    @classmethod
+    async def start(
+        cls, spec: LaunchSpec, parts: QueueParts, directory: LaunchDirectory, stack: AsyncExitStack
+    ) -> RayExecution:
+        """Join or start the cluster and create every actor. Raises ServiceError, and what a part raises."""
+        ray = spec.cluster.ray
+        cluster = await asyncio.to_thread(
+            RayCluster.connect, spec.launch, ray.address, ray.num_cpus, ray.namespace
+        )
+        stack.callback(cluster.leave)
+        execution = cls(spec, parts, cluster)
+        await execution._create()
+        return execution
+
+    def vital(self) -> list[Coroutine[Any, Any, None]]:
+        """See ``Execution``."""
+        return [self._bank.serve(), *(self._work(worker) for worker in self._workers)]
+
+    async def stop_workers(self) -> None:
+        """See ``Execution``."""
+        await asyncio.gather(*(called("a WorkerActor", _stop(worker)) for worker in self._workers))
+
+    async def _create(self) -> None:
+        spec, cluster = self._spec, self._cluster
+        records = cluster.actor(RecordActor, "records", _Records(spec), here=True)
+        embedder = cluster.actor(EmbedderActor, "embedder", _Embedder(spec))
+        roles = {
+            (role, name): cluster.actor(_ROLE_ACTORS[role], f"{role.value}-{name}", _Role(spec, role, name))
+            for role, name in sorted(_roles_in_use(spec))
+        }
+        models = RemoteModels(roles, embedder)
+        self.records: RecordStore = RayRecords(records)
+        fingerprint: EmbedderFingerprint = await called("the EmbedderActor", embedder.fingerprint.remote)
+        # Embedded stores lie on the driver's disk; a server's owner may run anywhere.
+        here = spec.cluster.qdrant.mode != "server"
+        bank = cluster.actor(BankActor, "bank", _Bank(spec, models, fingerprint), here=here)
+        self._bank = RayBank(bank)
+        self.bank: OwnedBank = self._bank
+        for index, slots in enumerate(_shares(spec.cluster.slots, spec.cluster.workers)):
+            factory = _Worker(spec, index, slots, models, records, bank)
+            self._workers.append(cluster.actor(WorkerActor, f"worker-{index}", factory))
+
+    async def _work(self, worker: ActorHandle[Any]) -> None:
+        await called("a WorkerActor", worker.run.remote)
+
+
+def _stop(worker: ActorHandle[Any]) -> Any:
+    return worker.stop.remote
+
+
+def _roles_in_use(spec: LaunchSpec) -> set[tuple[Role, str]]:
+    return {(role, run.backbone_of(role).name) for run in spec.runs.values() for role in services.ROLES}
+
+
+def _shares(slots: int, workers: int) -> list[int]:
+    return [slots // workers + (index < slots % workers) for index in range(workers)]
