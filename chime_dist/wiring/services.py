@@ -218,7 +218,7 @@ def worker(
 
 
 def log_here(spec: LaunchSpec) -> None:
-    """Configure this process's log for as long as it lives: the launch's file where it can be reached, or stderr."""
+    """Configure this process's log while it lives: the launch's file where it can be reached, or stderr."""
     reachable = spec.directory.is_dir()
     Logging(
         file=spec.directory / "log.jsonl" if reachable else None,

@@ -17,9 +17,12 @@ class LossyProxy:
         self.url = f"unix://{socket}"
         self.lost = 0
         """Replies lost so far."""
+        self.withheld = asyncio.Event()
+        """Set when a client waits for a reply that will not come."""
         self._server = urlsplit(server_url)
         self._socket = socket
         self._doomed: list[tuple[bytes, bool]] = []
+        self._writers: list[asyncio.StreamWriter] = []
         self._rewrites: list[tuple[re.Pattern[bytes], bytes]] = []
 
     def lose(self, command: bytes) -> None:
@@ -50,12 +53,17 @@ class LossyProxy:
             for task in serving:
                 task.cancel()
             await asyncio.gather(*serving, return_exceptions=True)
+            for writer in self._writers:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         if self._server.scheme == "unix":
             from_server, to_server = await asyncio.open_unix_connection(self._server.path)
         else:
             from_server, to_server = await asyncio.open_connection(self._server.hostname, self._server.port)
+        self._writers += [to_client, to_server]
         cut: bool | None = None
 
         async def commands() -> None:
@@ -72,7 +80,8 @@ class LossyProxy:
                     self.lost += 1
                     if cut:
                         return
-                    await asyncio.sleep(3600)
+                    self.withheld.set()
+                    await asyncio.Event().wait()
                 for pattern, text in self._rewrites:
                     data = pattern.sub(text, data)
                 to_client.write(data)
@@ -83,8 +92,6 @@ class LossyProxy:
         finally:
             for pump in pumps:
                 pump.cancel()
+            to_client.close()
+            to_server.close()
             await asyncio.gather(*pumps, return_exceptions=True)
-            for writer in (to_client, to_server):
-                writer.close()
-                with suppress(OSError):
-                    await writer.wait_closed()

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
+from chime_dist.adapters.qdrant_edge_directory import ShardDirectory
 from chime_dist.core.bank import BankState, Record
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BankMismatchError, ServiceError
@@ -210,3 +212,36 @@ def test_a_missing_engine_names_the_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "pip install 'chime-dist[edge]'" in done.stdout
+
+
+async def test_what_the_engine_refuses_is_a_service_error_and_holds_nothing(
+    tmp_path: Path, store: QdrantEdgeStore
+) -> None:
+    """The engine raises bare exceptions; callers see one class, and a failed start keeps no lock."""
+    nothing = EmbedderFingerprint(model="hashing", dim=0)
+    with pytest.raises(ServiceError, match="the engine could not create the shard in .*cannot be 0"):
+        await store.open(_namespace(), nothing)
+    assert _shards(tmp_path) == []
+    await store.open(_namespace().model_copy(update={"run_id": "other"}), FINGERPRINT)
+
+
+def test_of_many_owners_one_holds_the_directory_and_one_embedder_is_recorded(tmp_path: Path) -> None:
+    """E4, E7: whatever the order in which they come."""
+    directories = [ShardDirectory(tmp_path, _namespace()) for _ in range(8)]
+
+    def start(k: int) -> tuple[bool, bool]:
+        agreed = held = False
+        with suppress(BankMismatchError):
+            directories[k].check_embedder(EmbedderFingerprint(model=f"model {k}", dim=2))
+            agreed = True
+        with suppress(ServiceError):
+            directories[k].take()
+            held = True
+        return agreed, held
+
+    with ThreadPoolExecutor(8) as threads:
+        outcomes = list(threads.map(start, range(8)))
+    assert [sum(agreed for agreed, _ in outcomes), sum(held for _, held in outcomes)] == [1, 1]
+    for directory in directories:
+        directory.release()
+    assert [path.name for path in _files(tmp_path)] == ["embedder.json"]

@@ -68,7 +68,7 @@ async def test_syncing_every_second_passes_with_a_warning_that_says_what_it_can_
     [
         (
             {"maxmemory_policy": "allkeys-lru", "maxmemory": "100mb"},
-            r"maxmemory-policy is allkeys-lru \(maxmemory 104857600 bytes\).*CONFIG SET maxmemory-policy noeviction",
+            r"maxmemory-policy is allkeys-lru \(maxmemory 104857600 bytes\).*SET maxmemory-policy noeviction",
         ),
         ({"maxmemory_policy": "volatile-ttl"}, r"maxmemory-policy is volatile-ttl \(maxmemory 0 bytes\)"),
         ({"appendonly": "no"}, "appendonly is no.*CONFIG SET appendonly yes.*assume_durable"),

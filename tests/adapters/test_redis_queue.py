@@ -104,8 +104,7 @@ async def test_a_cancelled_claim_leaves_nothing_behind_that_the_next_one_does_no
     await lab.queue.admit(train_unit())
     proxy.withhold(b"EVALSHA")
     claim = asyncio.create_task(lossy.queue.claim("a", 5, 0.0))
-    while not proxy.lost:
-        await asyncio.sleep(0.005)
+    await proxy.withheld.wait()
     claim.cancel()
     with suppress(asyncio.CancelledError):
         await claim
