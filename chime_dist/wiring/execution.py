@@ -18,6 +18,7 @@ from chime_dist.adapters.launch_directory import LaunchDirectory
 from chime_dist.adapters.local_queue import LocalQueue
 from chime_dist.adapters.redis_preflight import preflight
 from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.engine.driver import BankControl
@@ -53,6 +54,13 @@ def worker_name(index: int) -> str:
     return f"{socket.gethostname()}-{index}-{secrets.token_hex(4)}"
 
 
+def slot_shares(cluster: ClusterConfig) -> list[int]:
+    """Slots of each worker, as even as they go."""
+    return [
+        cluster.slots // cluster.workers + (i < cluster.slots % cluster.workers) for i in range(cluster.workers)
+    ]
+
+
 class QueueParts:
     """Queue and journal as configured, and the file that mirrors a journal kept elsewhere."""
 
@@ -80,7 +88,7 @@ class QueueParts:
 
 
 class LocalExecution:
-    """Everything in this process: one worker with all slots, role runners called directly."""
+    """Everything in this process: workers are coroutines, role runners are called directly."""
 
     def __init__(self, spec: LaunchSpec, parts: QueueParts, records: EpisodeStore, embedder: Embedder) -> None:
         self.queue = parts.queue
@@ -92,9 +100,10 @@ class LocalExecution:
         owner = services.bank_owner(spec, self.queue, self.journal, embedder.fingerprint, self._models_of)
         self.bank: OwnedBank = owner
         self._owner = owner
-        self._worker = services.worker(
-            spec, worker_name(0), spec.cluster.slots, self.queue, records, owner, self._models_of
-        )
+        self._workers = [
+            services.worker(spec, worker_name(index), slots, self.queue, records, owner, self._models_of)
+            for index, slots in enumerate(slot_shares(spec.cluster))
+        ]
 
     @classmethod
     async def start(
@@ -111,11 +120,12 @@ class LocalExecution:
 
     def vital(self) -> list[Coroutine[Any, Any, None]]:
         """See ``Execution``."""
-        return [self._owner.run(), self._worker.run()]
+        return [self._owner.run(), *(worker.run() for worker in self._workers)]
 
     async def stop_workers(self) -> None:
         """See ``Execution``."""
-        self._worker.stop()
+        for worker in self._workers:
+            worker.stop()
 
     def _models_of(self, run: RunConfig) -> Models:
         roles = {}

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ray.actor import ActorHandle
-
 from chime_dist.adapters.launch_directory import LaunchDirectory
 from chime_dist.adapters.ray.actors import (
     BankActor,
@@ -21,18 +19,17 @@ from chime_dist.adapters.ray.actors import (
     RecordActor,
     WorkerActor,
 )
-from chime_dist.adapters.ray.calls import called
 from chime_dist.adapters.ray.cluster import RayCluster
-from chime_dist.adapters.ray.handles import RayBank, RayModels, RayRecords
+from chime_dist.adapters.ray.handles import RayBank, RayModels, RayRecords, RayWorker
 from chime_dist.adapters.run_directory import EpisodeStore
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Worker
-from chime_dist.ports import Embedder, EmbedderFingerprint, Models, RecordStore
+from chime_dist.ports import Embedder, EmbedderFingerprint, RecordStore
 from chime_dist.wiring import services
-from chime_dist.wiring.execution import OwnedBank, QueueParts, worker_name
+from chime_dist.wiring.execution import OwnedBank, QueueParts, slot_shares, worker_name
 from chime_dist.wiring.services import LaunchSpec
 
 _ROLE_ACTORS = {Role.PLANNER: PlannerActor, Role.EXECUTOR: ExecutorActor, Role.GATE: GateActor}
@@ -40,12 +37,12 @@ _ROLE_ACTORS = {Role.PLANNER: PlannerActor, Role.EXECUTOR: ExecutorActor, Role.G
 
 @dataclass(frozen=True, slots=True)
 class RemoteModels:
-    """Role actors by role and backbone, and the embedder's: picklable, so that actors reach each other."""
+    """Names of the role actors by role and backbone, and of the embedder's."""
 
-    roles: Mapping[tuple[Role, str], ActorHandle[Any]]
-    embedder: ActorHandle[Any]
+    roles: Mapping[tuple[Role, str], str]
+    embedder: str
 
-    def of(self, run: RunConfig) -> Models:
+    def of(self, run: RunConfig) -> RayModels:
         """The models of one run."""
         roles = {role: self.roles[role, run.backbone_of(role).name] for role in services.ROLES}
         return RayModels(roles, self.embedder)
@@ -98,8 +95,8 @@ class _Worker:
     index: int
     slots: int
     models: RemoteModels
-    records: ActorHandle[Any]
-    bank: ActorHandle[Any]
+    records: str
+    bank: str
 
     async def __call__(self) -> Worker:
         services.log_here(self.spec)
@@ -123,7 +120,7 @@ class RayExecution:
         self.journal = parts.journal
         self._spec = spec
         self._cluster = cluster
-        self._workers: list[ActorHandle[Any]] = []
+        self._workers: list[RayWorker] = []
 
     @classmethod
     async def start(
@@ -141,11 +138,11 @@ class RayExecution:
 
     def vital(self) -> list[Coroutine[Any, Any, None]]:
         """See ``Execution``."""
-        return [self._bank.serve(), *(self._work(worker) for worker in self._workers)]
+        return [self._bank.serve(), *(worker.run() for worker in self._workers)]
 
     async def stop_workers(self) -> None:
         """See ``Execution``."""
-        await asyncio.gather(*(called("a WorkerActor", _stop(worker)) for worker in self._workers))
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     async def _create(self) -> None:
         spec, cluster = self._spec, self._cluster
@@ -157,27 +154,16 @@ class RayExecution:
         }
         models = RemoteModels(roles, embedder)
         self.records: RecordStore = RayRecords(records)
-        fingerprint: EmbedderFingerprint = await called("the EmbedderActor", embedder.fingerprint.remote)
+        fingerprint = await models.of(next(iter(spec.runs.values()))).fingerprint()
         # Embedded stores lie on the driver's disk; a server's owner may run anywhere.
         here = spec.cluster.qdrant.mode != "server"
         bank = cluster.actor(BankActor, "bank", _Bank(spec, models, fingerprint), here=here)
         self._bank = RayBank(bank)
         self.bank: OwnedBank = self._bank
-        for index, slots in enumerate(_shares(spec.cluster.slots, spec.cluster.workers)):
+        for index, slots in enumerate(slot_shares(spec.cluster)):
             factory = _Worker(spec, index, slots, models, records, bank)
-            self._workers.append(cluster.actor(WorkerActor, f"worker-{index}", factory))
-
-    async def _work(self, worker: ActorHandle[Any]) -> None:
-        await called("a WorkerActor", worker.run.remote)
-
-
-def _stop(worker: ActorHandle[Any]) -> Any:
-    return worker.stop.remote
+            self._workers.append(RayWorker(cluster.actor(WorkerActor, f"worker-{index}", factory)))
 
 
 def _roles_in_use(spec: LaunchSpec) -> set[tuple[Role, str]]:
     return {(role, run.backbone_of(role).name) for run in spec.runs.values() for role in services.ROLES}
-
-
-def _shares(slots: int, workers: int) -> list[int]:
-    return [slots // workers + (index < slots % workers) for index in range(workers)]

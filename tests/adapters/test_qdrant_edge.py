@@ -219,7 +219,7 @@ async def test_what_the_engine_refuses_is_a_service_error_and_holds_nothing(
 ) -> None:
     """The engine raises bare exceptions; callers see one class, and a failed start keeps no lock."""
     nothing = EmbedderFingerprint(model="hashing", dim=0)
-    with pytest.raises(ServiceError, match="the engine could not create the shard in .*cannot be 0"):
+    with pytest.raises(ServiceError, match=r"the engine could not create the shard in .*cannot be 0"):
         await store.open(_namespace(), nothing)
     assert _shards(tmp_path) == []
     await store.open(_namespace().model_copy(update={"run_id": "other"}), FINGERPRINT)

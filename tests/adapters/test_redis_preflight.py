@@ -88,14 +88,15 @@ async def test_a_server_that_could_lose_work_is_refused(settings: dict[str, str]
 
 async def test_an_old_server_is_refused() -> None:
     """The real server's INFO with another version in it."""
-    with server_with() as url, tempfile.TemporaryDirectory(prefix="chime-") as folder:
-        proxy = LossyProxy(url, Path(folder, "p.sock"))
-        proxy.rewrite(rb"redis_version:\d\.\d", b"redis_version:6.0")
-        async with proxy.running():
-            connection = RedisConnection(proxy.url)
-            with pytest.raises(ServiceError, match=r"version is 6\.0\.\d+; install Redis 6\.2 or later"):
-                await preflight(connection)
-            await connection.close()
+    with tempfile.TemporaryDirectory(prefix="chime-") as folder:
+        async with connection_to() as direct:
+            proxy = LossyProxy(f"unix://{direct.address}", Path(folder, "p.sock"))
+            proxy.rewrite(rb"redis_version:\d\.\d", b"redis_version:6.0")
+            async with proxy.running():
+                connection = RedisConnection(proxy.url)
+                with pytest.raises(ServiceError, match=r"version is 6\.0\.\d+; install Redis 6\.2 or later"):
+                    await preflight(connection)
+                await connection.close()
 
 
 @pytest.mark.parametrize("settings", [{"appendonly": "no"}, {"rename_command": "CONFIG "}, {"appendfsync": "no"}])

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 from chime_dist.core.bank import BankState
-from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Unit
+from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Unit
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.vector import Vector
 from chime_dist.engine.bank_owner import BankOwner
@@ -160,8 +160,7 @@ class WorkerActor:
         self._worker = await self._factory()
         await self._worker.run()
 
-    async def stop(self) -> dict[str, Json]:
+    async def stop(self) -> None:
         """Claim no more. The open episodes end before ``run`` returns."""
         if self._worker is not None:
             self._worker.stop()
-        return {}

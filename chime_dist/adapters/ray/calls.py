@@ -6,10 +6,13 @@ call made through here is safe to repeat (reads, idempotent writes, model turns)
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
 import stamina
+import structlog
 from ray import ObjectRef
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
@@ -17,6 +20,11 @@ from chime_dist.errors import ChimeDistError, ServiceError
 
 RESTART_WAIT_S = 120.0
 """How long a restarting actor is waited for, in seconds."""
+STEADY_S = 10.0
+"""An actor that worked this long before it failed counts as one that was well, in seconds."""
+RETRY_S = 0.3
+
+log = structlog.get_logger()
 
 
 async def called(what: str, call: Callable[[], ObjectRef[Any]]) -> Any:
@@ -29,11 +37,43 @@ async def called(what: str, call: Callable[[], ObjectRef[Any]]) -> Any:
             on=ActorUnavailableError, attempts=None, timeout=RESTART_WAIT_S, wait_initial=0.1, wait_max=2.0
         ):
             with attempt:
-                return await call()
+                return await _result(call)
+    except (ActorUnavailableError, ActorDiedError) as error:
+        raise _gone(what, error) from error
+    raise AssertionError("unreachable: the retry either returns or raises")
+
+
+async def kept_up(what: str, call: Callable[[], ObjectRef[Any]]) -> None:
+    """Like ``called`` for a call that lasts as long as the launch: a restarted actor is told again, every time.
+
+    Raises ServiceError where the actor keeps failing for ``RESTART_WAIT_S``.
+    """
+    failing_since: float | None = None
+    while True:
+        started = time.monotonic()
+        try:
+            await _result(call)
+            return
+        except ActorDiedError as error:
+            raise _gone(what, error) from error
+        except ActorUnavailableError as error:
+            now = time.monotonic()
+            if failing_since is None or now - started > STEADY_S:
+                failing_since = now
+            if now - failing_since > RESTART_WAIT_S:
+                raise _gone(what, error) from error
+            log.warning("actor.restarting", actor=what)
+            await asyncio.sleep(RETRY_S)
+
+
+async def _result(call: Callable[[], ObjectRef[Any]]) -> Any:
+    try:
+        return await call()
     except RayTaskError as error:
         if isinstance(error.cause, ChimeDistError):
             raise error.cause from None
         raise
-    except (ActorUnavailableError, ActorDiedError) as error:
-        raise ServiceError(f"{what} is gone and did not come back in {RESTART_WAIT_S:.0f} s: {error}") from error
-    raise AssertionError("unreachable: the retry either returns or raises")
+
+
+def _gone(what: str, error: Exception) -> ServiceError:
+    return ServiceError(f"{what} is gone and did not come back in {RESTART_WAIT_S:.0f} s: {error}")

@@ -38,6 +38,8 @@ class RayCluster:
         """
         for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
+        # Notes about handlers and tokens that Ray prints on every start; its errors come as exceptions.
+        logging.getLogger("ray").setLevel(logging.ERROR)
         local = address in (None, "local")
         try:
             ray.init(
@@ -64,8 +66,10 @@ class RayCluster:
         here: bool = False,
         restarts: int = -1,
         environment: dict[str, str] | None = None,
-    ) -> ActorHandle[Any]:
-        """Create an actor. ``here`` keeps it on the driver's node; ``restarts`` -1 is without limit.
+    ) -> str:
+        """Create an actor; returns its name, by which any process of the cluster finds it. ``here`` keeps it on
+        the driver's node; ``restarts`` -1 is without limit. Arguments hold no handles: a restart must not depend
+        on what another process keeps alive.
 
         Task retries are off: a repeated call is the caller's decision (C2). Raises ServiceError where the name is
         taken, naming it (C3).
@@ -86,7 +90,7 @@ class RayCluster:
         except ValueError as error:
             raise ServiceError(f"actor {options['name']}: {error}; another driver runs this launch") from error
         self._actors.append(handle)
-        return handle
+        return str(options["name"])
 
     def leave(self) -> None:
         """Kill every actor and leave the cluster; one that we started ends."""

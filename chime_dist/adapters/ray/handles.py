@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import ray
 from ray.actor import ActorHandle
 
-from chime_dist.adapters.ray.calls import called
+from chime_dist.adapters.ray.calls import called, kept_up
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Role, Unit
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.vector import Vector
-from chime_dist.ports import BankQuery, Hit
+from chime_dist.ports import BankQuery, EmbedderFingerprint, Hit
 
 
 class RayBank:
-    """``ports.BankReader`` and ``engine.driver.BankControl`` over a BankActor."""
+    """``ports.BankReader`` and ``engine.driver.BankControl`` over the BankActor of this name."""
 
-    def __init__(self, actor: ActorHandle[Any]) -> None:
-        self._actor = actor
+    def __init__(self, name: str) -> None:
+        self._actor = ray.get_actor(name)
 
     async def search(self, query: BankQuery) -> list[Hit]:
         """See ``ports.BankReader``."""
@@ -38,15 +39,20 @@ class RayBank:
 
     async def serve(self) -> None:
         """Keep the owner committing; a restarted actor is told again. Raises what the owner raises."""
-        await called("the BankActor", lambda: self._actor.serve.remote())
+        await kept_up("the BankActor", self._actor.serve.remote)
 
 
 class RayModels:
-    """``ports.Models`` over role actors and an EmbedderActor."""
+    """``ports.Models`` over the role actors and the EmbedderActor of these names."""
 
-    def __init__(self, roles: Mapping[Role, ActorHandle[Any]], embedder: ActorHandle[Any]) -> None:
-        self._roles = roles
-        self._embedder = embedder
+    def __init__(self, roles: Mapping[Role, str], embedder: str) -> None:
+        self._roles: dict[Role, ActorHandle[Any]] = {role: ray.get_actor(name) for role, name in roles.items()}
+        self._embedder = ray.get_actor(embedder)
+
+    async def fingerprint(self) -> EmbedderFingerprint:
+        """The embedder's; waits until its model is loaded."""
+        found: EmbedderFingerprint = await called("the EmbedderActor", self._embedder.fingerprint.remote)
+        return found
 
     async def turn(self, role: Role, turn: Turn, session_id: str, budget_s: float) -> ChatReply:
         """See ``ports.Models``."""
@@ -65,10 +71,10 @@ class RayModels:
 
 
 class RayRecords:
-    """``ports.RecordStore`` over a RecordActor."""
+    """``ports.RecordStore`` over the RecordActor of this name."""
 
-    def __init__(self, actor: ActorHandle[Any]) -> None:
-        self._actor = actor
+    def __init__(self, name: str) -> None:
+        self._actor = ray.get_actor(name)
 
     async def write(self, trace: EpisodeTrace) -> EpisodeTrace:
         """See ``ports.RecordStore``."""
@@ -91,3 +97,18 @@ class RayRecords:
         """See ``ports.RecordStore``."""
         tally: Mapping[str, int] = await called("the RecordActor", lambda: self._actor.tally.remote(run_id))
         return tally
+
+
+class RayWorker:
+    """A WorkerActor, as the driver sees it."""
+
+    def __init__(self, name: str) -> None:
+        self._actor = ray.get_actor(name)
+
+    async def run(self) -> None:
+        """Work until stopped; a restarted actor is told again. Raises what the worker raises."""
+        await kept_up("a WorkerActor", self._actor.run.remote)
+
+    async def stop(self) -> None:
+        """Claim no more."""
+        await called("a WorkerActor", self._actor.stop.remote)
