@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -73,8 +74,9 @@ class ChatSettings(Frozen):
     @field_validator("base_url")
     @classmethod
     def _is_http(cls, value: str) -> str:
-        if not value.startswith(("http://", "https://")):
-            raise ValueError(f"base_url must start with http:// or https://, got {value!r}")
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"base_url must be http://HOST... or https://HOST..., got {value!r}")
         return value.rstrip("/")
 
     @field_validator("extra_body")

@@ -126,7 +126,7 @@ class CreditWorldAgent:
 
 
 def _briefing(messages: Sequence[Message]) -> tuple[str, int]:
-    """The first user message, which holds the task and the role's own part; and how many turns were taken since."""
+    """The first user message, which holds the task and the role's part; and how many turns were taken since."""
     spoken = [message for message in messages if message.get("role") != "system"]
     content = spoken[0].get("content") if spoken else ""
     taken = sum(message.get("role") == "assistant" for message in spoken)

@@ -7,6 +7,7 @@ server: two collapse when the machine is shared. It has no tool calling; ask for
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import subprocess
@@ -51,8 +52,9 @@ class LlamaCppSettings(Frozen):
 class LlamaCppServer:
     """A running server; ``start`` makes it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], report: io.FileIO, log_path: Path) -> None:
         self._process = process
+        self._report = report
         self._log_path = log_path
         self._url = ""
 
@@ -79,7 +81,7 @@ class LlamaCppServer:
         if find_spec("xllamacpp") is None:
             raise MissingExtraError(f"no llama.cpp server is installed; run: {_INSTALL_SERVER}")
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        server = cls(_spawn(settings, model, log_path), log_path)
+        server = cls(*_spawn(settings, model, log_path), log_path)
         try:
             async with asyncio.timeout(settings.start_timeout_s):
                 server._url = f"{await server._address()}/v1"
@@ -99,24 +101,20 @@ class LlamaCppServer:
         """End the server and wait for its end; may be called again. Nothing of it needs saving."""
         self._process.kill()
         await asyncio.to_thread(self._process.wait)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._report.close()
 
     async def _address(self) -> str:
         """What the child reports once its model is loaded."""
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
-        os.set_blocking(pipe, False)
         received = b""
         while not received.endswith(b"\n"):
-            try:
-                piece = os.read(pipe, 4096)
-            except BlockingIOError:
+            # None: nothing yet; empty: the other end is closed.
+            piece = self._report.read(4096)
+            if piece is None:
                 await asyncio.sleep(_POLL_S)
-                continue
-            if not piece:
+            elif not piece:
                 raise await self._ended()
-            received += piece
+            else:
+                received += piece
         return received.decode().strip()
 
     async def _first_token(self) -> None:
@@ -154,13 +152,17 @@ def model_file(model: str) -> Path:
     return found[0]
 
 
-def _spawn(settings: LlamaCppSettings, model: Path, log_path: Path) -> subprocess.Popen[bytes]:
+def _spawn(settings: LlamaCppSettings, model: Path, log_path: Path) -> tuple[subprocess.Popen[bytes], io.FileIO]:
+    """The child, and the non-blocking end of the pipe on which it reports."""
     told = {**settings.model_dump(include={"slots", "slot_tokens", "threads", "cache_ram_mib"})}
     told |= {"model": str(model.resolve()), "parent": os.getpid()}
-    with log_path.open("ab") as log_file:
-        return subprocess.Popen(
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    with io.FileIO(theirs, "w") as child_end, log_path.open("ab") as log_file:
+        process = subprocess.Popen(
             [sys.executable, "-m", "chime_dist.adapters.llamacpp_child", json.dumps(told)],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=child_end,
             stderr=log_file,
         )
+    return process, io.FileIO(ours)

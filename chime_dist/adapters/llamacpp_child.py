@@ -30,7 +30,10 @@ def main() -> None:
     address_pipe = os.dup(1)
     # Native code prints to descriptor 1 as well.
     os.dup2(2, 1)
-    server = serve(settings)
+    try:
+        server = serve(settings)
+    except RuntimeError as error:
+        sys.exit(f"llama.cpp cannot serve {settings['model']}: {error}")
     with os.fdopen(address_pipe, "w") as pipe:
         pipe.write(f"{server.listening_address}\n")
     # Where the kernel has no parent-death signal, or it came before prctl, this is what ends the server.

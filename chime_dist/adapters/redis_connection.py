@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -24,10 +25,14 @@ keys that are gone.
 
 _CONNECT_TIMEOUT_S = 5.0
 _REPLY_TIMEOUT_S = 10.0
+_BREATH_S = 0.05
 _POOL_SIZE = 64
 """Connections for commands; more coroutines than that wait for a free one instead of failing."""
 
+# Redis puts a script's own error into a sentence of its own, so errors are told by what they contain.
 _LOST = ("CHIMELOST", "NOGROUP", "UNBLOCKED")
+_REPLACED = ("CHIMETURN",)
+_FULL = ("OOM",)
 
 
 class RedisConnection:
@@ -41,7 +46,9 @@ class RedisConnection:
 
     def __init__(self, url: str, patience_s: float = 30.0) -> None:
         """``url``: redis://, rediss:// or unix://. Connects at first use; raises ConfigError for another URL."""
-        self._patience_s = patience_s
+        self._again = stamina.AsyncRetryingCaller(
+            attempts=None, timeout=patience_s, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
+        )
         try:
             pool = BlockingConnectionPool.from_url(
                 url, max_connections=_POOL_SIZE, timeout=patience_s, **_options(_REPLY_TIMEOUT_S)
@@ -73,29 +80,23 @@ class RedisConnection:
             except RedisError as error:
                 if not _transient(error):
                     raise
-            # The context is built only here: the first try is the path of every job.
-            async for attempt in stamina.retry_context(
-                on=_transient,
-                attempts=None,
-                timeout=self._patience_s,
-                wait_initial=0.05,
-                wait_max=2.0,
-                wait_jitter=0.1,
-            ):
-                with attempt:
-                    return await ask()
+            return await self._again(_transient, ask)
         except RedisError as error:
             raise self._service_error(doing, error) from error
-        raise AssertionError("stamina either returns the reply or raises")
 
     async def wait(self, doing: str, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Await ``ask()`` once; None where the connection broke, so that its reply, if any, is lost."""
+        """Await ``ask()`` once; None where it failed in a way that the next command judges better.
+
+        The connection broke (its reply, if any, is lost), or what it waited for was removed or replaced.
+        """
         try:
             return await ask()
         except RedisError as error:
-            if not _transient(error):
+            if not (_transient(error) or _says(error, _LOST)):
                 raise self._service_error(doing, error) from error
-            return None
+        # Its callers ask again at once, and a server that refuses more connections would be hammered.
+        await asyncio.sleep(_BREATH_S)
+        return None
 
     async def close(self) -> None:
         """Close every connection; may be called again."""
@@ -104,12 +105,15 @@ class RedisConnection:
 
     def _service_error(self, doing: str, error: RedisError) -> ServiceError:
         text = str(error)
-        if any(mark in text for mark in _LOST):
+        if _says(error, _LOST):
             text = "the launch's keys are gone, or were never made (FLUSHALL, eviction, another server, no reset)"
             fix = "Check the server, then resume the launch: the run directory holds every finished episode"
-        elif "OOM" in text:
+        elif _says(error, _REPLACED):
+            text = "another driver has started a turn of this launch"
+            fix = "Leave the launch to it"
+        elif _says(error, _FULL):
             fix = "Raise its maxmemory (CONFIG SET maxmemory), then resume the launch"
-        elif isinstance(error, AuthenticationError):
+        elif _unwelcome(error):
             fix = "Check user and password in the Redis URL"
         else:
             fix = "Check the server and the network, then resume the launch"
@@ -128,8 +132,15 @@ def _options(reply_timeout_s: float) -> dict[str, object]:
 
 
 def _transient(error: Exception) -> bool:
-    if isinstance(error, AuthenticationError):
-        return False
     if isinstance(error, ConnectionError | TimeoutError):
-        return True
-    return isinstance(error, ResponseError) and "OOM" in str(error)
+        return not _unwelcome(error)
+    return _says(error, _FULL)
+
+
+def _unwelcome(error: Exception) -> bool:
+    # On unix sockets redis-py wraps what the handshake raises into a ConnectionError.
+    return any(isinstance(e, AuthenticationError) for e in (error, error.__cause__))
+
+
+def _says(error: Exception, marks: tuple[str, ...]) -> bool:
+    return isinstance(error, ResponseError) and any(mark in str(error) for mark in marks)

@@ -41,6 +41,11 @@ class RedisKeys:
         return f"{self.prefix}turn"
 
     @property
+    def reset(self) -> str:
+        """Nonce of the reset that started the turn."""
+        return f"{self.prefix}reset"
+
+    @property
     def ready(self) -> str:
         """Stream of admitted units that are not completed."""
         return f"{self.prefix}ready"

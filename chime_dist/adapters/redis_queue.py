@@ -32,8 +32,10 @@ class RedisQueue:
 
     A consumer name belongs to one process at a time. What the name has pending and this object did not hand out
     is handed out again by the next claim: a reply that was lost (D4), or what the name's earlier process held
-    (D11). Every method raises ServiceError when Redis stays unreachable or has lost the launch's keys (D7); call
-    ``reset`` once per launch before anything else.
+    (D11). Every method raises ServiceError when Redis stays unreachable or has lost the launch's keys (D7).
+
+    The launch's driver calls ``reset`` before anybody else calls anything. The object that did so admits into its
+    own turn only: once another driver has reset the queue, it gets ServiceError.
     """
 
     def __init__(self, connection: RedisConnection, keys: RedisKeys, lease_s: float) -> None:
@@ -43,20 +45,22 @@ class RedisQueue:
         self._lease_ms = max(1, round(lease_s * 1000))
         self._look_again_s = min(MAX_BLOCK_S, lease_s)
         self._scripts = QueueScripts(connection.commands, keys)
+        self._turn: int | None = None
         self._held: dict[str, dict[str, LeaseToken]] = {}
         """By consumer and entry: deliveries handed to the caller and not given back."""
         self._claims: dict[str, asyncio.Lock] = {}
 
     async def reset(self) -> None:
         """See ``ports.Queue``."""
-        await self._connection.run("resetting the queue", self._scripts.reset)
+        nonce = uuid.uuid4().hex
+        self._turn = await self._connection.run("resetting the queue", lambda: self._scripts.reset(nonce))
         self._held.clear()
 
     async def admit(self, unit: Unit) -> bool:
         """See ``ports.Queue``. A command that is re-sent after a lost reply adds nothing (D4)."""
         payload, nonce = unit.model_dump_json(), uuid.uuid4().hex
         return await self._connection.run(
-            f"admitting {unit.key}", lambda: self._scripts.admit(unit.key, payload, nonce)
+            f"admitting {unit.key}", lambda: self._scripts.admit(unit.key, payload, nonce, self._turn)
         )
 
     async def outstanding(self) -> set[str]:

@@ -2,7 +2,7 @@
 
 Signatures are the contract: everything a step reads or writes is one of its keys, every answer is plain data. A
 step may be sent twice (see ``RedisConnection``). A step raises redis-py's errors; one whose keys are gone fails
-with an error that starts with CHIMELOST or NOGROUP, and ``RedisConnection`` translates it.
+with CHIMELOST or NOGROUP in the error, and ``RedisConnection`` translates it.
 """
 
 from __future__ import annotations
@@ -54,15 +54,19 @@ class QueueScripts:
         self._outstanding = _script(client, "outstanding")
         self._changes = _script(client, "changes")
 
-    async def reset(self) -> int:
-        """Open the next turn with no unit in it; returns its number."""
+    async def reset(self, nonce: str) -> int:
+        """Open the next turn with no unit in it, once for a nonce; returns its number."""
         k = self._keys
-        return int(await self._reset([k.turn, k.ready, k.units, k.open], [GROUP]))
+        return int(await self._reset([k.turn, k.reset, k.ready, k.units, k.open], [GROUP, nonce]))
 
-    async def admit(self, key: str, unit: str, nonce: str) -> bool:
-        """Add the unit unless its key was admitted this turn; True for the one nonce that added it."""
+    async def admit(self, key: str, unit: str, nonce: str, turn: int | None) -> bool:
+        """Add the unit unless its key was admitted this turn; True for the one nonce that added it.
+
+        Fails with CHIMETURN when ``turn`` is given and over.
+        """
         k = self._keys
-        return bool(await self._admit([k.turn, k.ready, k.units, k.open], [key, unit, nonce]))
+        own_turn = "" if turn is None else turn
+        return bool(await self._admit([k.turn, k.ready, k.units, k.open], [key, unit, nonce, own_turn]))
 
     async def claim(self, consumer: str, count: int, lease_ms: int, held: Sequence[str]) -> list[Delivered]:
         """Own pending entries that are not ``held``, then expired ones, then new ones; at most ``count``."""

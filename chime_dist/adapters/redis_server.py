@@ -38,8 +38,8 @@ _SOCKET_PATH_LIMIT = 107
 
 _STOP_PATIENCE_S = 10.0
 
-# Runs in the child before redis-server: it asks the kernel for SIGKILL at the death of the thread that started it
-# (nothing acknowledged is lost by that), and leaves at once if that thread is gone already. A separate program,
+# Runs in the child before redis-server: it asks the kernel for SIGKILL (9) at the death of the thread that started
+# it, by which nothing acknowledged is lost, and leaves at once if its parent is gone already. A separate program,
 # because running Python between fork and exec may deadlock in a process with threads.
 _LAUNCHER = (
     "import ctypes, os, sys\n"
@@ -67,11 +67,11 @@ def find_redis_server() -> Path:
 class EmbeddedRedis:
     """A running embedded server; ``start`` makes it."""
 
-    def __init__(self, state_dir: Path, socket: Path, keeper: _Keeper) -> None:
+    def __init__(self, state_dir: Path, socket: Path, keeper: _Keeper, process: subprocess.Popen[bytes]) -> None:
         self.state_dir = state_dir
         self.socket = socket
         self._keeper = keeper
-        self._process = keeper.started()
+        self._process = process
 
     @property
     def url(self) -> str:
@@ -95,12 +95,14 @@ class EmbeddedRedis:
         state_dir, socket = _prepare(state_dir)
         lock = await _lock(state_dir, lock_s)
         try:
-            server = cls(state_dir, socket, _Keeper([str(binary), *_settings(state_dir, socket)], lock))
+            keeper = _Keeper([str(binary), *_settings(state_dir, socket)], lock, state_dir / LOG_NAME)
+            process = keeper.started()
             os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{server.pid}\n".encode(), 0)
+            os.pwrite(lock, f"{process.pid}\n".encode(), 0)
         finally:
             # The server has its own descriptor of the locked file, and thereby the lock, until it ends.
             os.close(lock)
+        server = cls(state_dir, socket, keeper, process)
         try:
             await server._ready(ready_s)
         except BaseException:
@@ -191,22 +193,27 @@ async def _lock(state_dir: Path, patience_s: float) -> int:
     path = state_dir / LOCK_NAME
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
+    try:
+        while not _locked(lock):
             if time.monotonic() >= deadline:
                 holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-                os.close(lock)
                 raise ServiceError(
                     f"{state_dir}: a redis-server (process {holder}) is alive on this state directory. End the "
                     "launch that started it, or choose another state_dir"
-                ) from None
-        except BaseException:
-            os.close(lock)
-            raise
-        await asyncio.sleep(0.05)
+                )
+            await asyncio.sleep(0.05)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class _Keeper(threading.Thread):
@@ -216,10 +223,11 @@ class _Keeper(threading.Thread):
     as long as the child.
     """
 
-    def __init__(self, command: list[str], lock: int) -> None:
+    def __init__(self, command: list[str], lock: int, output: Path) -> None:
         super().__init__(name="embedded-redis", daemon=True)
         self._command = command
         self._lock = lock
+        self._output = output
         self._outcome: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
 
     def started(self) -> subprocess.Popen[bytes]:
@@ -233,15 +241,16 @@ class _Keeper(threading.Thread):
     def run(self) -> None:
         """The thread's body."""
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self._command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[self._lock],
-                # The first interrupt drains the launch, which needs its queue for that.
-                start_new_session=True,
-            )
+            with self._output.open("ab") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *self._command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[self._lock],
+                    # The first interrupt drains the launch, which needs its queue for that.
+                    start_new_session=True,
+                )
         except OSError as error:
             self._outcome.put(error)
             return

@@ -122,6 +122,10 @@ class ScriptedEndpoint(ConfigModel):
     seed: int = 0
     latency_s: tuple[float, float] = Field(default=(0.0, 0.0), strict=False)
     """Shortest and longest time a reply takes, in seconds."""
+    script: Literal["hash", "credit_world"] = "hash"
+    """Well-formed replies without meaning, or an agent that knows the simulated benchmark ``credit_world``."""
+    gate_accuracy: float = Field(default=1.0, ge=0.0, le=1.0)
+    """With ``credit_world``: share of the gate's replies, chosen by hash, that attribute rightly."""
 
     @model_validator(mode="after")
     def _check(self) -> ScriptedEndpoint:

@@ -17,7 +17,9 @@ from chime_dist.adapters.caching_embedder import CachingEmbedder
 from chime_dist.adapters.chat import ChatBackbone
 from chime_dist.adapters.chat_request import ChatSettings
 from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
 from chime_dist.adapters.hashing_embedder import HashingEmbedder
+from chime_dist.adapters.http_embedder import HttpEmbedder, HttpEmbedderSettings
 from chime_dist.adapters.memory_store import MemoryStore
 from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
 from chime_dist.adapters.qdrant_server import QdrantServerStore
@@ -28,7 +30,7 @@ from chime_dist.adapters.redis_queue import RedisQueue
 from chime_dist.adapters.scripted import ScriptedBackbone, ScriptedSettings
 from chime_dist.adapters.sentence_embedder import SentenceEmbedder, SentenceEmbedderSettings
 from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, ScriptedEndpoint
-from chime_dist.config.models import BackboneModel, EmbedderModel
+from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.core.retry import RetryPolicy
@@ -118,7 +120,10 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy) -> Back
     """The client of one backbone. Raises ConfigError."""
     endpoint = spec.cluster.endpoints[model.name]
     if isinstance(endpoint, ScriptedEndpoint):
-        return ScriptedBackbone(ScriptedSettings(seed=endpoint.seed, latency_s=endpoint.latency_s))
+        scripted = ScriptedSettings(seed=endpoint.seed, latency_s=endpoint.latency_s)
+        agent = CreditWorldAgentSettings(seed=endpoint.seed, gate_accuracy=endpoint.gate_accuracy)
+        script = CreditWorldAgent(agent) if endpoint.script == "credit_world" else None
+        return ScriptedBackbone(scripted, script=script)
     settings = ChatSettings(
         name=model.name,
         base_url=spec.served[model.name] if isinstance(endpoint, LlamaCppEndpoint) else endpoint.url.reveal(),
@@ -153,6 +158,8 @@ async def embedder(spec: LaunchSpec) -> Embedder:
     model = spec.embedder
     if model.kind == "hashing":
         return CachingEmbedder(HashingEmbedder(model.dim))
+    if model.kind == "http":
+        return CachingEmbedder(_http_embedder(spec, model))
     loaded = await SentenceEmbedder.load(
         SentenceEmbedderSettings(model=model.model, query_prompt=model.query_prompt, max_tokens=model.max_length)
     )
@@ -162,6 +169,27 @@ async def embedder(spec: LaunchSpec) -> Embedder:
             f"set embedder.dim to {loaded.fingerprint.dim}"
         )
     return CachingEmbedder(loaded)
+
+
+def _http_embedder(spec: LaunchSpec, model: EmbedderModel) -> HttpEmbedder:
+    endpoint = spec.cluster.endpoints.get(EMBEDDER_ENDPOINT)
+    if not isinstance(endpoint, HttpEndpoint):
+        raise ConfigError(
+            f"embedder.kind is 'http': cluster.endpoints.{EMBEDDER_ENDPOINT} must be the url of its server"
+        )
+    run = next(iter(spec.runs.values()))
+    settings = HttpEmbedderSettings(
+        base_url=endpoint.url.reveal(),
+        model=model.model,
+        dim=model.dim,
+        query_prompt=model.query_prompt,
+        api_key=SecretStr(endpoint.api_key.reveal()) if endpoint.api_key is not None else None,
+        headers={name: SecretStr(value.reveal()) for name, value in endpoint.headers.items()},
+        batch_size=model.batch_size,
+        budget_s=run.episode.deadline_s,
+        retry=run.requests,
+    )
+    return HttpEmbedder(settings, SystemClock())
 
 
 def bank_owner(

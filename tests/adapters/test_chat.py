@@ -482,7 +482,11 @@ def test_extra_fields_are_merged_into_objects_and_replace_everything_else() -> N
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
-    [({"base_url": "localhost:8000"}, "http://"), ({"extra_body": {"messages": []}}, "cannot set messages")],
+    [
+        ({"base_url": "localhost:8000"}, "http://HOST"),
+        ({"base_url": "http://"}, "http://HOST"),
+        ({"extra_body": {"messages": []}}, "cannot set messages"),
+    ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):

@@ -105,7 +105,8 @@ from chime_dist.adapters.llamacpp import LlamaCppServer, LlamaCppSettings
 
 async def main():
     server = await LlamaCppServer.start(LlamaCppSettings(), Path(sys.argv[1]))
-    print(server.pid, flush=True)
+    Path(sys.argv[2]).write_text(str(server.pid))
+    print("ready", flush=True)
     time.sleep(600)
 
 asyncio.run(main())
@@ -115,14 +116,19 @@ asyncio.run(main())
 @pytest.mark.slow
 def test_it_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     """C7: no orphan after kill -9, and signals to the group do not take the model from a draining parent (H9)."""
-    command = [sys.executable, "-c", PARENT, str(tmp_path / "llama.log")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        server = int(parent.stdout.readline())
-        for group_signal in (signal.SIGINT, signal.SIGTERM):
-            psutil.Process(server).send_signal(group_signal)
-        assert not ends_within(server, 0.3)
-        parent.kill()
+    pid_path = tmp_path / "pid"
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "llama.log"), str(pid_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        try:
+            assert parent.stdout is not None
+            while parent.stdout.readline() not in ("ready\n", ""):
+                pass
+            server = int(pid_path.read_text())
+            for group_signal in (signal.SIGINT, signal.SIGTERM):
+                psutil.Process(server).send_signal(group_signal)
+            assert not ends_within(server, 0.3)
+        finally:
+            parent.kill()
         assert ends_within(server, 20)
 
 
@@ -130,7 +136,9 @@ def test_it_ends_with_a_parent_that_was_killed(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_model_is_told_with_the_servers_own_words(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"not a model")
-    with pytest.raises(ServiceError, match=r"ended with code .*llama\.log ends with: .*broken\.gguf"):
+    with pytest.raises(
+        ServiceError, match=r"ended with code 1; .*llama\.log ends with: .*cannot serve .*broken\.gguf"
+    ):
         await LlamaCppServer.start(LlamaCppSettings(model=str(broken)), tmp_path / "llama.log")
 
 

@@ -99,6 +99,17 @@ async def test_an_old_server_is_refused() -> None:
                 await connection.close()
 
 
+async def test_a_wrong_password_is_no_outage() -> None:
+    """It is not tried again for half a minute, and it is not repeated."""
+    async with connection_to(requirepass="") as direct:
+        await direct.commands.config_set("requirepass", "right")
+        connection = RedisConnection(f"unix://:canary-secret@{direct.address}")
+        with pytest.raises(ServiceError, match="Check user and password in the Redis URL") as error:
+            await preflight(connection)
+        assert "canary" not in str(error.value)
+        await connection.close()
+
+
 @pytest.mark.parametrize("settings", [{"appendonly": "no"}, {"rename_command": "CONFIG "}, {"appendfsync": "no"}])
 async def test_persistence_can_be_vouched_for(settings: dict[str, str]) -> None:
     async with connection_to(**settings) as connection:

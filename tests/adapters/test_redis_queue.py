@@ -17,6 +17,7 @@ import pytest
 from chime_dist.adapters.redis_connection import RedisConnection
 from chime_dist.adapters.redis_keys import CHANGES_KEPT, GROUP, RedisKeys
 from chime_dist.adapters.redis_queue import RedisQueue
+from chime_dist.adapters.redis_scripts import QueueScripts
 from chime_dist.adapters.redis_server import EmbeddedRedis
 from chime_dist.errors import ConfigError, ServiceError
 from chime_dist.ports import Completed, Lease
@@ -143,7 +144,7 @@ async def test_release_renewal_submission_and_reset_survive_a_lost_reply(
     proxy.lose(b"EVALSHA")
     await lossy.queue.reset()
     assert await lab.queue.outstanding() == set()
-    assert await lab.queue.admit(train_unit())
+    assert await lossy.queue.admit(train_unit())
     assert proxy.lost == 4
 
 
@@ -388,17 +389,34 @@ async def test_claims_of_one_consumer_do_not_sweep_each_others_units(lab: RedisL
     assert {lease.delivery for lease in leases} == {1}
 
 
-async def test_a_waiting_claim_lives_through_a_reset_or_says_why_not(lab: RedisLab) -> None:
-    """Redis 7 tells a blocked reader that its stream was replaced, 6.2 does not; no unit is lost either way."""
+async def test_a_waiting_claim_lives_through_a_reset(lab: RedisLab) -> None:
+    """Redis 7 tells a blocked reader that its stream was replaced, 6.2 does not."""
     waiting = asyncio.create_task(lab.queue.claim("a", 1, 30.0))
     await asyncio.sleep(0.05)
     await lab.queue.reset()
     await lab.queue.admit(train_unit())
-    try:
-        (lease,) = await asyncio.wait_for(waiting, 10)
-    except ServiceError:
-        (lease,) = await lab.queue.claim("a", 1, 0.0)
+    (lease,) = await asyncio.wait_for(waiting, 10)
     assert await lab.queue.complete(lease, None) is Completed.STORED
+
+
+async def test_a_driver_that_was_replaced_admits_nothing(lab: RedisLab, redis_url: str) -> None:
+    """An admission that a stalled driver sends into its successor's turn could come before its read version."""
+    successor = RedisLab(redis_url, LEASE_S, lab.keys)
+    await successor.queue.reset()
+    with pytest.raises(ServiceError, match=r"admitting run:train:0: another driver has started a turn"):
+        await lab.queue.admit(train_unit())
+    assert await successor.queue.outstanding() == set()
+    assert await successor.queue.admit(train_unit())
+    await successor.queue.close()
+
+
+async def test_a_reset_that_arrives_a_second_time_wipes_nothing(lab: RedisLab) -> None:
+    """D4: the server was so slow that the re-sent command was done first, and units were admitted since."""
+    nonce = str(await lab.connection.commands.get(lab.keys.reset))
+    await lab.queue.admit(train_unit())
+    assert await QueueScripts(lab.connection.commands, lab.keys).reset(nonce) == 1
+    assert await lab.queue.outstanding() == {train_unit().key}
+    assert await lab.queue.admit(train_unit(1))
 
 
 async def test_every_key_of_a_launch_has_its_prefix_and_launches_do_not_meet(
@@ -416,7 +434,7 @@ async def test_every_key_of_a_launch_has_its_prefix_and_launches_do_not_meet(
         redis = lab.connection.commands
         ours = {str(key) async for key in redis.scan_iter(match=lab.keys.pattern)}
         assert all(key.startswith(f"chime:{{{lab.keys.launch}}}:") for key in ours)
-        assert len(ours) == 8
+        assert len(ours) == 9
 
 
 @pytest.mark.parametrize("launch", ["", "a}b", "a b", "a*", "a:b"])
@@ -435,6 +453,13 @@ async def test_a_server_that_stays_away_is_named_without_its_password(tmp_path: 
     assert "canary" not in str(error.value)
     await queue.close()
     await queue.close()
+
+
+async def test_a_wait_that_can_never_succeed_is_loud(lab: RedisLab) -> None:
+    with pytest.raises(ServiceError, match="waiting for nothing: XREAD block must be"):
+        await lab.connection.wait(
+            "waiting for nothing", lambda: lab.connection.blocking.xread({"a": "0"}, block=-1)
+        )
 
 
 def test_a_url_that_cannot_be_read_is_not_repeated() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from chime_dist.adapters import redis_server
 from chime_dist.adapters.redis_preflight import preflight
 from chime_dist.adapters.redis_server import EmbeddedRedis, find_redis_server
 from chime_dist.errors import MissingExtraError, ServiceError
@@ -111,7 +113,8 @@ async def test_the_embedded_server_is_durable_private_and_passes_the_preflight(t
     assert not exists(server.socket)
 
 
-async def test_a_killed_server_has_lost_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rewritten", [False, True], ids=["as written", "rewritten"])
+async def test_a_killed_server_has_lost_nothing_that_was_acknowledged(tmp_path: Path, rewritten: bool) -> None:
     """D10: kill -9, start on the same directory: units, leases, counts, proposals, journal, cursor are there."""
     server = await EmbeddedRedis.start(tmp_path)
     lab = RedisLab(server.url)
@@ -124,6 +127,13 @@ async def test_a_killed_server_has_lost_nothing_that_was_acknowledged(tmp_path: 
     await lab.queue.release(leases[2])
     fence = await lab.journal.take_fence("run")
     await lab.journal.append("run", fence, 0, "line 0")
+
+    if rewritten:
+        await lab.connection.commands.bgrewriteaof()
+        for _ in range(1000):
+            if not (await lab.connection.commands.info("persistence"))["aof_rewrite_in_progress"]:
+                break
+            await asyncio.sleep(0.01)
 
     os.kill(server.pid, signal.SIGKILL)
     server = await EmbeddedRedis.start(tmp_path)
@@ -223,6 +233,20 @@ async def test_a_server_that_does_not_answer_in_time_is_ended(tmp_path: Path) ->
         await EmbeddedRedis.start(tmp_path, ready_s=0.0)
     server = await EmbeddedRedis.start(tmp_path)
     await server.stop()
+
+
+async def test_a_program_that_cannot_run_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-such-python"))
+    with pytest.raises(ServiceError, match=r"could not be started: .*no-such-python"):
+        await EmbeddedRedis.start(tmp_path)
+
+
+async def test_a_server_that_ignores_its_end_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(redis_server, "_STOP_PATIENCE_S", 0.1)
+    server = await EmbeddedRedis.start(tmp_path)
+    os.kill(server.pid, signal.SIGSTOP)
+    await server.stop()
+    assert not alive(server.pid)
 
 
 async def test_a_long_temporary_path_does_not_break_the_socket(

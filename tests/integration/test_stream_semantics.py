@@ -211,3 +211,36 @@ async def test_a_window_of_one_is_the_papers_sequential_loop_event_by_event(tmp_
     for mine, theirs in zip(entries, expected, strict=True):
         assert mine.events == theirs.events
     assert [entry.content_hash for entry in entries] == [entry.content_hash for entry in expected]
+
+
+async def test_workers_delays_and_redelivery_change_nothing(tmp_path: Path) -> None:
+    """R7: with W=16 the content chain is a function of the stream alone, over two epochs."""
+    calm = local_launch(tmp_path / "calm", window=16, epochs=2)
+    assert await calm.run() is Ending.COMPLETE
+    reference = [entry.content_hash for entry in await calm.entries()]
+    for seed in range(2):
+        shaken = local_launch(tmp_path / str(seed), window=16, workers=16, delay_s=0.02, epochs=2, seed=seed)
+        queue = UnreliableQueue(shaken.queue, seed)
+        shaken.queue, shaken.max_deliveries, shaken.lease_s = queue, 50, 0.3
+        queue._inner._lease_s = 0.3  # type: ignore[attr-defined]
+        assert await shaken.run() is Ending.COMPLETE
+        assert min(queue.lost, queue.doubled, queue.released) > 0
+        assert [entry.content_hash for entry in await shaken.entries()] == reference
+
+
+async def test_the_window_is_part_of_the_result(tmp_path: Path) -> None:
+    """R7: another W reads other versions, so a run must not be resumed under another one."""
+    chains = []
+    for window in (1, 4):
+        launch = local_launch(tmp_path / str(window), window=window)
+        await launch.run()
+        chains.append((await launch.entries())[-1].content_hash)
+    assert chains[0] != chains[1]
+
+
+async def test_every_episode_read_the_version_its_position_names(tmp_path: Path) -> None:
+    """R7: position t of an epoch that starts at s reads max(s, t-W+1), also under load."""
+    launch = local_launch(tmp_path, window=5, workers=4, delay_s=0.01, epochs=2)
+    await launch.run()
+    read = [entry.read_version for entry in await launch.entries()]
+    assert read == [max(t - t % SIZE, t - 4) for t in range(2 * SIZE)]

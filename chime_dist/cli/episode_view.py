@@ -1,0 +1,141 @@
+"""One episode for people: what it read, did, was told, and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from chime_dist.cli.output import foreign
+from chime_dist.core.canonical import canonical_json
+from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Recall, Step
+from chime_dist.core.journal import JournalEntry
+from chime_dist.core.task import TaskView
+
+
+def episode_view(trace: EpisodeTrace, entry: JournalEntry | None) -> Iterator[RenderableType]:
+    """``entry`` is what the journal holds of the episode's position; None in eval, and before the commit."""
+    trajectory = trace.trajectory
+    yield _heading(trace.record)
+    yield from _task(trajectory.view)
+    yield from _recalls(trajectory.recalls)
+    yield Rule("Steps", align="left")
+    yield from map(_step, trajectory.steps)
+    yield from _outcome(trace)
+    yield from _writes(trace.record, entry)
+    yield from _usage(trace.record)
+
+
+def _heading(record: EpisodeRecord) -> Text:
+    unit = record.unit
+    return foreign(
+        f"{unit.key}\n"
+        f"task {unit.task}, epoch {unit.epoch}, reads bank version {unit.read_version}\n"
+        f"attempt {record.attempt} (delivery {record.delivery}) on {record.worker or 'an unnamed worker'}, "
+        f"started {record.started_at}, {record.duration_s:.2f} s"
+    )
+
+
+def _task(view: TaskView) -> Iterator[RenderableType]:
+    yield Rule("Task", align="left")
+    if view.policy:
+        yield foreign(f"policy: {view.policy}", "dim")
+    yield foreign(view.request)
+    names = [str(tool.get("function", {}).get("name", "?")) for tool in view.tools]
+    if names:
+        yield foreign(f"tools: {', '.join(names)}", "dim")
+
+
+def _recalls(recalls: Sequence[Recall]) -> Iterator[RenderableType]:
+    for recall in recalls:
+        yield Rule(f"Memories: {recall.collection}, at version {recall.version}", align="left")
+        yield foreign(f"query: {recall.query}", "dim")
+        if not recall.candidates:
+            yield Text("none found")
+            continue
+        table = Table("rank", "before", "memory", "sim", "v~", "score", "used")
+        for column in table.columns[3:6]:
+            column.justify = "right"
+        for candidate in sorted(recall.candidates, key=lambda found: found.rank_after):
+            table.add_row(
+                str(candidate.rank_after),
+                str(candidate.rank_before),
+                foreign(f"{candidate.id} (v{candidate.item_version})"),
+                f"{candidate.sim:.6f}",
+                f"{candidate.adjusted_value:+.4f}",
+                f"{candidate.score:.6f}",
+                "yes" if candidate.selected else "",
+            )
+        yield table
+        for memory in recall.selected:
+            yield foreign(f"{memory.id}: {memory.scenario}")
+            yield Padding(foreign(memory.experience), (0, 0, 0, 4))
+
+
+def _step(step: Step) -> RenderableType:
+    lines = [f"{step.index} {step.kind}: {step.content}".rstrip()]
+    for call in step.data.get("calls", ()):
+        given = call["raw"] if "error" in call else canonical_json(call["arguments"])
+        lines.append(f"  call {call['name']}({given})" + (f" refused: {call['error']}" if "error" in call else ""))
+    lines += [f"  {key}: {value}" for key, value in step.data.items() if key != "calls"]
+    return foreign("\n".join(lines))
+
+
+def _outcome(trace: EpisodeTrace) -> Iterator[RenderableType]:
+    record = trace.record
+    yield Rule("Outcome", align="left")
+    detail = f": {record.detail}" if record.detail else ""
+    yield foreign(f"{record.outcome.value} ({record.end_reason.value}{detail}), {record.steps} steps")
+    if record.gate_status == "off":
+        return
+    yield Rule("Diagnosis", align="left")
+    diagnosis = trace.proposal.diagnosis if trace.proposal is not None else None
+    if diagnosis is None:
+        yield foreign(f"gate error: {trace.gate.get('reason', 'no decision')}")
+    else:
+        yield _fields(diagnosis)
+    if dropped := {key: value for key, value in trace.gate.items() if key.startswith("dropped") and value}:
+        yield _fields(dropped)
+
+
+def _writes(record: EpisodeRecord, entry: JournalEntry | None) -> Iterator[RenderableType]:
+    yield Rule("Bank", align="left")
+    if record.unit.phase == "eval":
+        yield Text(f"frozen at version {record.unit.read_version}: an evaluation writes nothing")
+        return
+    if entry is None:
+        yield Text("not committed yet")
+        return
+    version = f"version {entry.position} to {entry.position + 1}, committed {entry.committed_at}"
+    if entry.empty_reason is not None:
+        yield foreign(f"{version}, empty: {entry.empty_reason}")
+        return
+    yield Text(f"{version}, {len(entry.events)} events")
+    for event in entry.events:
+        yield foreign(f"{event.kind} {event.collection} {event.id or ''}".rstrip())
+        yield Padding(_fields(event.detail), (0, 0, 0, 4))
+        if event.payload is not None:
+            yield Padding(_fields(event.payload), (0, 0, 0, 4))
+
+
+def _usage(record: EpisodeRecord) -> Iterator[RenderableType]:
+    if not record.usage:
+        return
+    yield Rule("Calls and tokens", align="left")
+    for role, used in record.usage.items():
+        yield Text(
+            f"{role}: {used.calls} calls, {used.requests} requests, {used.prompt_tokens} prompt tokens "
+            f"({used.cached_tokens} cached), {used.completion_tokens} completion tokens"
+        )
+
+
+def _fields(values: Mapping[str, Json]) -> Text:
+    return foreign("\n".join(f"{key}: {_compact(value)}" for key, value in values.items()))
+
+
+def _compact(value: Json) -> str:
+    return value if isinstance(value, str) else canonical_json(value)

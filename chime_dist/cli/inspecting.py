@@ -1,0 +1,127 @@
+"""``ls``, ``show`` and ``report``: what is in the runs folder. Nothing here holds a launch or needs a service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from chime_dist.adapters.episode_archive import EpisodeArchive
+from chime_dist.adapters.launch_directory import LaunchDirectory, list_launches
+from chime_dist.cli.boundary import ExitCode
+from chime_dist.cli.episode_view import episode_view
+from chime_dist.cli.launch_view import launch_view, launches_view, run_view
+from chime_dist.cli.output import say, show, show_json, show_text
+from chime_dist.cli.targets import EpisodeName, find
+from chime_dist.core.aggregate import Denominator
+from chime_dist.core.journal import JournalEntry, parse_line
+from chime_dist.report.csv_text import to_csv
+from chime_dist.report.json_text import to_json
+from chime_dist.report.markdown import to_markdown
+from chime_dist.report.terminal import to_terminal
+from chime_dist.wiring.results import JournalFile, Standing, launch_report, standings, write_report
+
+Format = Literal["table", "markdown", "csv", "json"]
+
+
+def ls(runs_dir: Path, as_json: bool) -> None:
+    """All launches below a runs folder."""
+    launches = list_launches(runs_dir)
+    if as_json:
+        show_json({"runs_dir": runs_dir, "launches": launches})
+    elif launches:
+        show(launches_view(launches))
+    else:
+        say(f"there is no launch below {runs_dir}; start one with `chime-dist sweep FILE`, or name --runs-dir")
+
+
+def show_target(path: Path, words: Sequence[str], as_json: bool) -> None:
+    """A launch, a run or an episode."""
+    target = find(path, words)
+    if target.episode is not None:
+        _show_episode(target.launch, target.require_run(), target.episode, as_json)
+    elif target.run_id is not None:
+        _show_run(target.launch, target.run_id, as_json)
+    else:
+        _show_launch(target.launch, as_json)
+
+
+def _show_launch(launch: LaunchDirectory, as_json: bool) -> None:
+    found = standings(launch)
+    if as_json:
+        manifest = {"manifest": launch.manifest, "status": launch.status(), "holder": launch.holder()}
+        show_json({"directory": launch.path, **manifest, "runs": [_standing_document(run) for run in found]})
+    else:
+        show(*launch_view(launch, found))
+
+
+def _standing_document(standing: Standing) -> dict[str, object]:
+    return {
+        "run_id": standing.run_id,
+        "train_total": standing.train_total,
+        "committed": standing.committed,
+        "finished": standing.finished,
+        "eval_total": standing.eval_total,
+        "evaluated": standing.evaluated,
+        "kept": standing.kept,
+        "owed": standing.owed,
+        "outcomes": standing.outcomes,
+    }
+
+
+def _show_run(launch: LaunchDirectory, run_id: str, as_json: bool) -> None:
+    archive = EpisodeArchive(launch)
+    entry, totals, records = launch.manifest.runs[run_id], archive.totals(run_id), list(archive.records(run_id))
+    standing = next(standing for standing in standings(launch) if standing.run_id == run_id)
+    if as_json:
+        document = {"standing": _standing_document(standing), "totals": totals, "records": records}
+        show_json({"directory": launch.path, "run_id": run_id, "entry": entry, **document})
+    else:
+        show(*run_view(run_id, entry, standing, totals, records))
+
+
+def _show_episode(launch: LaunchDirectory, run_id: str, episode: EpisodeName, as_json: bool) -> None:
+    trace = EpisodeArchive(launch).trace_at(run_id, episode.phase, episode.position, episode.version)
+    if trace is None:
+        raise typer.BadParameter(_not_there(launch, run_id, episode))
+    entry = _committed(launch, run_id, episode) if episode.phase == "train" else None
+    if as_json:
+        show_json({"directory": launch.path, "run_id": run_id, "trace": trace, "commit": entry})
+    else:
+        show(*episode_view(trace, entry))
+
+
+def _committed(launch: LaunchDirectory, run_id: str, episode: EpisodeName) -> JournalEntry | None:
+    journal = JournalFile.read(launch.run(run_id).journal)
+    if episode.position >= journal.head:
+        return None
+    return parse_line(journal.lines[episode.position], f"{journal.path}, entry {episode.position}")
+
+
+def _not_there(launch: LaunchDirectory, run_id: str, episode: EpisodeName) -> str:
+    entry = launch.manifest.runs[run_id]
+    last = entry.train_size * entry.epochs - 1 if episode.phase == "train" else entry.eval_size - 1
+    if episode.position > last:
+        return f"{run_id} has no {episode}: {episode.phase} goes from 0 to {last}"
+    ends = [
+        f"\n  {record.attempt}: {record.outcome.value} ({record.end_reason.value}) {record.detail}".rstrip()
+        for record in EpisodeArchive(launch).records(run_id)
+        if (record.unit.phase, record.unit.position) == (episode.phase, episode.position)
+    ]
+    if ends:
+        return f"{run_id} {episode} has no final attempt yet; more on these is in failures.jsonl:{''.join(ends)}"
+    return f"{run_id} {episode} has not ended yet"
+
+
+def report(path: Path, partial: bool, denominator: Denominator | None, form: Format) -> ExitCode:
+    """Print a launch's report, and put it into the launch's folder."""
+    launch = LaunchDirectory.open(path)
+    built = launch_report(launch, partial=partial, denominator=denominator)
+    if form == "table":
+        show(to_terminal(built))
+    else:
+        show_text({"markdown": to_markdown, "csv": to_csv, "json": to_json}[form](built))
+    write_report(launch, built)
+    return ExitCode.COMPLETE if built.complete else ExitCode.INCOMPLETE

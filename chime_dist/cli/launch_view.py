@@ -1,0 +1,105 @@
+"""Launches and runs for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from chime_dist.adapters.episode_archive import Phase, PhaseTotals
+from chime_dist.adapters.launch_directory import LaunchDirectory, LaunchSummary, RunEntry
+from chime_dist.cli.output import foreign
+from chime_dist.core.episode import EpisodeRecord, Outcome
+from chime_dist.wiring.results import Standing
+
+LAST_EPISODES = 20
+"""Episodes that a run's view lists; the JSON form has all."""
+
+
+def launches_view(launches: Sequence[LaunchSummary]) -> Table:
+    """One row per launch, oldest first."""
+    table = Table("Launch", "State", "Created", "Changed", "Runs", "Driver", "Why")
+    for launch in launches:
+        holder = launch.holder
+        table.add_row(
+            Text(str(launch.path), overflow="fold"),
+            launch.state,
+            launch.created_at[:19],
+            launch.changed_at[:19],
+            str(launch.runs),
+            "" if holder is None else f"{holder.pid} on {holder.host}",
+            foreign(launch.reason),
+        )
+    return table
+
+
+def launch_view(launch: LaunchDirectory, standings: Sequence[Standing]) -> Iterator[RenderableType]:
+    """A launch: what it is, and how far each run is."""
+    manifest, status, holder = launch.manifest, launch.status(), launch.holder()
+    state: str = "new" if status is None else status.state
+    if state == "running" and holder is None:
+        state = "interrupted (it says running, but no driver holds it)"
+    yield foreign(f"{launch.path}: sweep {manifest.sweep}, {state}, created {manifest.created_at}")
+    if status is not None and status.reason:
+        yield foreign(f"reason: {status.reason}")
+    if holder is not None:
+        yield foreign(f"driven by process {holder.pid} on {holder.host} since {holder.started_at}")
+    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    yield foreign(f"code {manifest.code_commit or 'not from a checkout'}; {versions}", "dim")
+    table = Table("Run", "Committed", "Evaluated", "Owed", *(outcome.value.capitalize() for outcome in Outcome))
+    table.columns[0].overflow = "fold"
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for standing in standings:
+        table.add_row(
+            standing.run_id,
+            f"{standing.committed}/{standing.train_total}",
+            f"{standing.evaluated}/{standing.eval_total}",
+            str(standing.owed),
+            *(str(standing.outcomes[outcome]) for outcome in Outcome),
+        )
+    yield table
+
+
+def run_view(
+    run_id: str,
+    entry: RunEntry,
+    standing: Standing,
+    totals: Mapping[Phase, PhaseTotals],
+    records: Sequence[EpisodeRecord],
+) -> Iterator[RenderableType]:
+    """A run: its shape, its counts, and its newest episodes."""
+    settings = ", ".join(f"{key}={value}" for key, value in entry.deviations.items())
+    yield foreign(
+        f"{run_id}\n"
+        f"{entry.train_size} train tasks x {entry.epochs} epochs, {entry.eval_size} eval tasks, "
+        f"window {entry.window}; {settings}\n"
+        f"bank at version {standing.committed} of {standing.train_total}, {standing.evaluated} of "
+        f"{standing.eval_total} evaluated, {standing.owed} episodes owed"
+    )
+    counts = Table(
+        "Phase", "Success", "Failure", "Infra", "Unsettled", "Attempts", "Gate errors", "Seconds", "Tokens"
+    )
+    for phase, total in totals.items():
+        tokens = sum(used.prompt_tokens + used.completion_tokens for used in total.usage.values())
+        numbers = (total.success, total.failure, total.infra, total.unsettled, total.attempts, total.gate_errors)
+        counts.add_row(phase, *map(str, numbers), f"{total.duration_s:.1f}", str(tokens))
+    yield counts
+    shown = records[-LAST_EPISODES:]
+    if len(shown) < len(records):
+        yield Text(f"the last {len(shown)} of {len(records)} attempts:")
+    episodes = Table("Episode", "Task", "Outcome", "End", "Label", "Steps", "Seconds")
+    for record in shown:
+        name = record.unit.key.removeprefix(f"{record.unit.run_id}:")
+        episodes.add_row(
+            name if record.final else f"{name} (not final)",
+            foreign(record.unit.task),
+            record.outcome.value,
+            record.end_reason.value,
+            "gate error" if record.gate_status == "gate_error" else record.label or "",
+            str(record.steps),
+            f"{record.duration_s:.2f}",
+        )
+    yield episodes

@@ -1,0 +1,189 @@
+"""``sweep`` and ``resume``: from a config or a folder to a launch that ran, and to what is worth looking at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from chime_dist.adapters.episode_archive import EpisodeArchive
+from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.cli.boundary import ExitCode, Session
+from chime_dist.cli.dry_run import Outline
+from chime_dist.cli.interruption import drive
+from chime_dist.cli.output import say, show, show_json, show_text, terminal
+from chime_dist.cli.progress import Display, Lines, LiveTable, Silence, Watch
+from chime_dist.config.loading import load_sweep
+from chime_dist.core.episode import Json
+from chime_dist.engine.driver import Ending
+from chime_dist.errors import ChimeDistError
+from chime_dist.report.document import Report
+from chime_dist.report.json_text import to_json
+from chime_dist.report.terminal import to_terminal
+from chime_dist.wiring.launch import Launch
+from chime_dist.wiring.plans import plan_runs, warnings
+from chime_dist.wiring.results import Standing, launch_report, standings, write_report
+from chime_dist.wiring.services import secrets_of
+
+log = structlog.get_logger()
+
+_EXIT_CODES = {
+    Ending.COMPLETE: ExitCode.COMPLETE,
+    Ending.INCOMPLETE: ExitCode.INCOMPLETE,
+    Ending.PAUSED: ExitCode.INCOMPLETE,
+    Ending.PREEMPTED: ExitCode.PREEMPTED,
+    None: ExitCode.KILLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a command talks."""
+
+    as_json: bool
+    quiet: bool
+    """No progress, and of the results only where they are."""
+
+
+def sweep(session: Session, file: Path, overrides: Sequence[str], dry_run: bool, manner: Manner) -> ExitCode:
+    """Launch a sweep, or say what it would do."""
+    config = load_sweep(file, overrides)
+    session.secrets += secrets_of(config.cluster)
+    runs = plan_runs(config)
+    surprises = warnings(runs)
+    for surprise in surprises:
+        say(f"warning: {surprise}")
+    if dry_run:
+        # Those of the config were told when it was loaded.
+        outline = Outline.of(config, runs, [*config.warnings(), *surprises])
+        if manner.as_json:
+            show_json(outline.document())
+        else:
+            show(*outline.rendered())
+        return ExitCode.COMPLETE
+    return _driven(session, Launch.new(config, runs), manner)
+
+
+def resume(session: Session, path: Path, overrides: Sequence[str], manner: Manner) -> ExitCode:
+    """Go on with a launch; says what is kept and what is owed."""
+    launch = Launch.resume(path, overrides)
+    session.secrets += secrets_of(launch.sweep.cluster)
+    say(f"resuming {launch.directory.path}")
+    for standing in standings(launch.directory):
+        say(f"  {standing.run_id}: {_kept(standing)}")
+    return _driven(session, launch, manner)
+
+
+def _kept(standing: Standing) -> str:
+    kept = (
+        f"kept {standing.kept} episodes ({standing.committed} of {standing.train_total} train positions committed"
+    )
+    if standing.finished:
+        kept += f", {standing.finished} finished and not committed"
+    return f"{kept}, {standing.evaluated} of {standing.eval_total} evaluated); owed {standing.owed}"
+
+
+def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
+    directory = launch.directory
+    episodes = sum(run.plan.shape.total + len(run.plan.eval) for run in launch.runs)
+    if not manner.quiet:
+        slots = launch.sweep.cluster.slots
+        say(f"launch {directory.path}: {len(launch.runs)} runs, {episodes} episodes, {slots} slots")
+    with session.log_to(directory.log_file):
+        try:
+            with _display(manner) as display:
+                watch = Watch(display)
+                ending = asyncio.run(drive(launch, watch, lambda: watch.in_flight, say))
+        except Exception as error:
+            if isinstance(error, ChimeDistError):
+                log.error("launch.failed", error=str(error))
+            else:
+                log.exception("launch.crashed")
+            error.add_note(f"the log is {directory.log_file}; go on with `chime-dist resume {directory.path}`")
+            raise
+    return _ended(launch, ending, manner)
+
+
+def _display(manner: Manner) -> Display:
+    console = terminal(stderr=True)
+    if manner.quiet:
+        return Silence()
+    return LiveTable(console) if console.is_terminal else Lines()
+
+
+def _ended(launch: Launch, ending: Ending | None, manner: Manner) -> ExitCode:
+    directory, code = launch.directory, _EXIT_CODES[ending]
+    report = None
+    # A preempted process may have seconds left, and there will be more to report.
+    if ending in (Ending.COMPLETE, Ending.INCOMPLETE, Ending.PAUSED):
+        report = launch_report(directory)
+        write_report(directory, report)
+        if code is ExitCode.COMPLETE and not report.complete:
+            # Positions that were committed empty are missing from the numbers for good (G3).
+            code = ExitCode.INCOMPLETE
+    if manner.as_json:
+        show_json(_document(directory, ending, code, report))
+    elif manner.quiet:
+        show_text(f"{directory.path}\n")
+    else:
+        if report is not None:
+            show(to_terminal(report))
+        show_text("\n".join([*_ending_lines(launch, ending), *_pointers(launch, ending), ""]))
+    return code
+
+
+def _document(directory: LaunchDirectory, ending: Ending | None, code: ExitCode, report: Report | None) -> Json:
+    return {
+        "launch": directory.id,
+        "directory": str(directory.path),
+        "ending": ending.value if ending is not None else "killed",
+        "exit_code": int(code),
+        "report": report and json.loads(to_json(report)),
+    }
+
+
+def _ending_lines(launch: Launch, ending: Ending | None) -> list[str]:
+    path = launch.directory.path
+    go_on = f"go on with: chime-dist resume {path}"
+    if ending is None:
+        return [f"Killed. Open episodes are lost and run again; {go_on}"]
+    if ending is Ending.PREEMPTED:
+        return [f"Preempted. Every finished episode is kept; {go_on}"]
+    if ending is Ending.INCOMPLETE:
+        return [f"Incomplete: some eval episodes ended infra; {go_on}", *_last_failures(launch)]
+    if ending is Ending.PAUSED:
+        limit = launch.sweep.cluster.stop_after_infra
+        why = f"Paused: {limit} train positions in a row ended infra. Repair the cause, then"
+        return [f"{why} {go_on}", *_last_failures(launch)]
+    return []
+
+
+def _last_failures(launch: Launch) -> list[str]:
+    archive = EpisodeArchive(launch.directory)
+    lines = []
+    for run in launch.runs:
+        for failed in deque(archive.failures(run.run_id), maxlen=1):
+            record = failed.record
+            lines.append(f"  last failure, {record.unit.key}: {record.end_reason.value}: {record.detail}")
+    return lines
+
+
+def _pointers(launch: Launch, ending: Ending | None) -> list[str]:
+    path = launch.directory.path
+    lines = [f"Results: {path}"]
+    if ending not in (Ending.COMPLETE, Ending.INCOMPLETE):
+        return lines
+    run = next((run for run in launch.runs if run.stateful), launch.runs[0])
+    hints = {
+        f"chime-dist show {path} {run.run_id} train:0": "one episode: memories, plan, steps, diagnosis",
+        f"chime-dist report {path} --format markdown": "this report; it is in report/ as well",
+    }
+    if run.stateful:
+        hints[f"chime-dist bank at {path} {run.run_id} last"] = "what is in the bank"
+    width = max(map(len, hints))
+    return [*lines, "Look next:", *(f"  {command:<{width}}  {what}" for command, what in hints.items())]

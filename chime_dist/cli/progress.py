@@ -1,0 +1,255 @@
+"""How a launch is doing, while it runs: a live table on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Protocol, Self
+
+import structlog
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from chime_dist.cli.output import say
+from chime_dist.engine.driver import Progress
+
+log = structlog.get_logger()
+
+PACE_WINDOW_S = 120.0
+"""How far back the rate looks, in seconds."""
+LINE_EVERY_S = 10.0
+"""Shortest time between two lines where there is no terminal, in seconds."""
+_LINES_KEPT_FREE = 8
+"""Of the terminal's height: title, header, borders, sums, and what is said above."""
+
+Monotonic = Callable[[], float]
+"""Seconds; only differences mean anything."""
+
+
+class Pace:
+    """Episodes per minute over the last ``PACE_WINDOW_S``."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def see(self, now: float, done: int) -> None:
+        """At ``now`` (seconds), ``done`` episodes were done."""
+        self._seen.append((now, done))
+        # The oldest sample may be just outside: a window must span some time even if reports are rare.
+        while len(self._seen) > 2 and self._seen[1][0] <= now - PACE_WINDOW_S:
+            self._seen.popleft()
+
+    @property
+    def per_minute(self) -> float | None:
+        """None until some time has passed."""
+        if not self._seen:
+            return None
+        (start, before), (now, done) = self._seen[0], self._seen[-1]
+        return 60.0 * (done - before) / (now - start) if now > start else None
+
+    def eta(self, left: int) -> timedelta | None:
+        """How long ``left`` episodes take at this pace, to the second; None while nothing moves."""
+        rate = self.per_minute
+        return timedelta(seconds=round(60.0 * left / rate)) if rate else None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over runs. Done are committed train positions and evaluated indexes."""
+
+    runs: int
+    position: int
+    head: int
+    train: int
+    evaluated: int
+    eval: int
+    in_flight: int
+    outcomes: dict[str, int]
+
+    @classmethod
+    def of(cls, runs: Sequence[Progress]) -> Totals:
+        """Of a driver's report."""
+        names = dict.fromkeys(name for run in runs for name in run.outcomes)
+        return cls(
+            runs=len(runs),
+            position=sum(run.position for run in runs),
+            head=sum(run.head for run in runs),
+            train=sum(run.total for run in runs),
+            evaluated=sum(run.evaluated for run in runs),
+            eval=sum(run.eval_total for run in runs),
+            in_flight=sum(run.in_flight for run in runs),
+            outcomes={name: sum(run.outcomes.get(name, 0) for run in runs) for name in names},
+        )
+
+    @property
+    def done(self) -> int:
+        """Episodes that count as done."""
+        return self.head + self.evaluated
+
+    @property
+    def planned(self) -> int:
+        """All episodes of the launch."""
+        return self.train + self.eval
+
+    def line(self, pace: Pace) -> str:
+        """One line of text."""
+        parts = [
+            f"train {self.position}/{self.train} (committed {self.head})",
+            f"eval {self.evaluated}/{self.eval}",
+            f"{self.in_flight} in flight",
+            *(f"{name.replace('_', ' ')} {count}" for name, count in self.outcomes.items()),
+            pace_text(pace, self.planned - self.done),
+        ]
+        return f"progress: {self.runs} run{'s' * (self.runs != 1)}, {', '.join(parts)}"
+
+
+def pace_text(pace: Pace, left: int) -> str:
+    """Rate and remaining time in words."""
+    rate, eta = pace.per_minute, pace.eta(left)
+    if rate is None or eta is None:
+        return f"{left} left"
+    return f"{rate:.1f} episodes/min, {left} left, ETA {eta}"
+
+
+class Display(AbstractContextManager["Display"], Protocol):
+    """Something that shows progress between its start and its end."""
+
+    def show(self, runs: Sequence[Progress]) -> None:
+        """The newest report."""
+        ...
+
+
+class Silence:
+    """``Display`` for ``--quiet``."""
+
+    def show(self, runs: Sequence[Progress]) -> None:
+        """Nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+class Lines:
+    """``Display`` without a terminal: the first report, one line at most every ``LINE_EVERY_S``, and the last."""
+
+    def __init__(self, clock: Monotonic = time.monotonic, write: Callable[[str], None] = say) -> None:
+        self._clock = clock
+        self._write = write
+        self._pace = Pace()
+        self._written_at: float | None = None
+        self._pending: Totals | None = None
+
+    def show(self, runs: Sequence[Progress]) -> None:
+        """See ``Display``."""
+        now = self._clock()
+        self._pending = Totals.of(runs)
+        self._pace.see(now, self._pending.done)
+        if self._written_at is None or now - self._written_at >= LINE_EVERY_S:
+            self._flush()
+            self._written_at = now
+
+    def _flush(self) -> None:
+        if self._pending is not None:
+            self._write(self._pending.line(self._pace))
+            self._pending = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._flush()
+
+
+class LiveTable:
+    """``Display`` on a terminal: one row per run, those with work first, and the sums."""
+
+    def __init__(self, console: Console, clock: Monotonic = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._pace = Pace()
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=True)
+
+    def show(self, runs: Sequence[Progress]) -> None:
+        """See ``Display``."""
+        self._pace.see(self._clock(), Totals.of(runs).done)
+        self._live.update(self._rendered(runs), refresh=True)
+
+    def _rendered(self, runs: Sequence[Progress]) -> RenderableType:
+        room = max(3, self._console.height - _LINES_KEPT_FREE)
+        shown = sorted(runs, key=lambda run: (run.in_flight == 0, _done(run)))[:room]
+        table = Table("run", "", "train", "bank", "eval", "open", "success", "failure", "infra", "gate errors")
+        for column in table.columns[2:]:
+            column.justify = "right"
+        for run in runs:
+            if run in shown:
+                table.add_row(*_row(run))
+        totals = Totals.of(runs)
+        sums = f"{totals.done}/{totals.planned} episodes, {pace_text(self._pace, totals.planned - totals.done)}"
+        if len(shown) < len(runs):
+            sums += f"; {len(runs) - len(shown)} more runs have nothing open or are done"
+        return Group(table, Text(sums))
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+
+def _done(run: Progress) -> bool:
+    return run.head + run.evaluated >= run.total + run.eval_total
+
+
+def _row(run: Progress) -> tuple[RenderableType, ...]:
+    counts = [str(run.outcomes.get(name, 0)) for name in ("success", "failure", "infra", "gate_error")]
+    return (
+        Text(run.run_id, overflow="ellipsis", no_wrap=True),
+        ProgressBar(total=run.total + run.eval_total, completed=run.head + run.evaluated, width=16),
+        f"{run.position}/{run.total}",
+        f"v{run.head}",
+        f"{run.evaluated}/{run.eval_total}",
+        str(run.in_flight),
+        *counts,
+    )
+
+
+class Watch:
+    """What a launch reports to. Keeps the newest report, and never raises: a display is not worth a run."""
+
+    def __init__(self, display: Display) -> None:
+        self._display: Display | None = display
+        self._newest: Sequence[Progress] = ()
+
+    def __call__(self, runs: Sequence[Progress]) -> None:
+        """Take a report."""
+        self._newest = runs
+        if self._display is None:
+            return
+        try:
+            self._display.show(runs)
+        except Exception:
+            log.exception("progress.display_failed")
+            self._display = None
+
+    @property
+    def in_flight(self) -> int:
+        """Open episodes, as of the newest report."""
+        return sum(run.in_flight for run in self._newest)

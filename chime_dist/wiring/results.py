@@ -1,0 +1,210 @@
+"""From a launch's folder to its results: for reports, and for whoever asks how far its runs are.
+
+Read-only but for ``write_report``, and sound while a driver writes: a line without its break is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from chime_dist.adapters.artifact_json import decode
+from chime_dist.adapters.durable_file import make_folders, replace_files
+from chime_dist.adapters.episode_archive import EpisodeArchive
+from chime_dist.adapters.launch_directory import MANIFEST, LaunchDirectory, RunEntry, RunFolder
+from chime_dist.config.policy import ProtocolSpec
+from chime_dist.config.run import RunConfig
+from chime_dist.config.validation import validated
+from chime_dist.core.aggregate import Denominator
+from chime_dist.core.bank import BankState, as_of, replay
+from chime_dist.core.episode import Outcome
+from chime_dist.core.journal import GENESIS, JournalEntry, verified
+from chime_dist.engine.driver import RunEnd
+from chime_dist.errors import RunDirectoryError
+from chime_dist.report.build import build_report
+from chime_dist.report.csv_text import to_csv
+from chime_dist.report.document import Report, ReportOptions
+from chime_dist.report.markdown import to_markdown
+from chime_dist.report.results import RunResults
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A ``journal.jsonl`` as it was when it was read."""
+
+    path: Path
+    lines: tuple[str, ...]
+    """Finished lines. A byte that is not UTF-8 is a surrogate in them, which no line hash accepts."""
+    unfinished: int
+    """Bytes of a last line that is being written, or that a crash cut: as good as absent."""
+
+    @classmethod
+    def read(cls, path: Path) -> JournalFile:
+        """Without lines where there is no file. Raises RunDirectoryError where it cannot be read."""
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            data = b""
+        except OSError as error:
+            raise RunDirectoryError(f"{path}: cannot be read ({error.strerror})") from error
+        *lines, tail = data.split(b"\n")
+        return cls(path, tuple(line.decode("utf-8", "surrogateescape") for line in lines), len(tail))
+
+    @property
+    def head(self) -> int:
+        """The newest version: the number of entries."""
+        return len(self.lines)
+
+    def entries(self) -> Iterator[JournalEntry]:
+        """All entries, each checked as it comes; raises JournalError at the first bad one."""
+        return verified(self.lines, str(self.path))
+
+    def state_at(self, version: int) -> tuple[BankState, str]:
+        """The bank at ``version`` and the content hash of its last entry.
+
+        Every entry is checked, also those after ``version``. Raises JournalError for a bad entry, and where there
+        is no such version.
+        """
+        entries = tuple(self.entries())
+        state = as_of(entries, version)
+        return state, entries[version - 1].content_hash if version else GENESIS
+
+
+def evaluation_of(folder: RunFolder) -> RunEnd | None:
+    """What the driver noted when the run's evaluation was over; None before. Raises RunDirectoryError."""
+    try:
+        return decode(RunEnd, folder.evaluation.read_bytes(), str(folder.evaluation))
+    except FileNotFoundError:
+        return None
+
+
+def run_config(launch: LaunchDirectory, run_id: str) -> RunConfig:
+    """The config of a run of the manifest. Raises ConfigError where another version of chime_dist wrote it."""
+    place = f"{launch.path / MANIFEST}, run {run_id}"
+    return validated(RunConfig, launch.manifest.runs[run_id].config, place)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far one run is, in episodes."""
+
+    run_id: str
+    train_total: int
+    """Positions of all epochs."""
+    committed: int
+    """Train positions in the journal, which is the bank's version."""
+    finished: int
+    """Train positions with a final record that are not committed yet; they need not run again."""
+    eval_total: int
+    evaluated: int
+    """Eval indexes scored at the last version; infra is run again, so it does not count."""
+    outcomes: dict[Outcome, int]
+    """Of all final records, train and eval."""
+
+    @property
+    def kept(self) -> int:
+        """Episodes that a resume does not run again."""
+        return self.committed + self.finished + self.evaluated
+
+    @property
+    def owed(self) -> int:
+        """Episodes that a resume runs."""
+        return self.train_total + self.eval_total - self.kept
+
+
+def standings(launch: LaunchDirectory) -> tuple[Standing, ...]:
+    """How far every run of the manifest is, in its order. Raises RunDirectoryError for damaged records."""
+    archive = EpisodeArchive(launch)
+    return tuple(_standing(launch, archive, run_id, entry) for run_id, entry in launch.manifest.runs.items())
+
+
+def _standing(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entry: RunEntry) -> Standing:
+    total = entry.train_size * entry.epochs
+    committed = JournalFile.read(launch.run(run_id).journal).head
+    finals = archive.finals(run_id).values()
+    outcomes = [record.outcome for record in finals]
+    return Standing(
+        run_id=run_id,
+        train_total=total,
+        committed=committed,
+        finished=sum(r.unit.phase == "train" and r.unit.position >= committed for r in finals),
+        eval_total=entry.eval_size,
+        evaluated=sum(r.unit.phase == "eval" and r.unit.read_version == total for r in finals),
+        outcomes={outcome: outcomes.count(outcome) for outcome in Outcome},
+    )
+
+
+def run_results(launch: LaunchDirectory) -> tuple[RunResults, ...]:
+    """The results of every planned run in the manifest's order, those that have not started included.
+
+    The bank's size comes from replaying its journal. Raises RunDirectoryError, ConfigError, and JournalError for
+    a journal that does not verify.
+    """
+    archive = EpisodeArchive(launch)
+    return tuple(_results(launch, archive, run_id, entry) for run_id, entry in launch.manifest.runs.items())
+
+
+def _results(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entry: RunEntry) -> RunResults:
+    config, folder = run_config(launch, run_id), launch.run(run_id)
+    version = entry.train_size * entry.epochs
+    end = evaluation_of(folder)
+    if end is not None and end.version != version:
+        # The run was made longer: its evaluation at the last version is still to come.
+        end = None
+    return RunResults(
+        benchmark=config.benchmark.name,
+        backbone=config.backbone.name,
+        method=config.method.name,
+        ordering=config.ordering,
+        run_id=run_id,
+        deviations=entry.deviations,
+        train_size=entry.train_size,
+        epochs=entry.epochs,
+        eval_size=entry.eval_size,
+        eval_version=version,
+        records=tuple(archive.records(run_id)),
+        has_bank=entry.stateful,
+        bank_size=_bank_size(folder, version) if entry.stateful else None,
+        bank_digest_before_eval=end and end.digest_before_eval,
+        bank_digest_after_eval=end and end.digest_after_eval,
+    )
+
+
+def _bank_size(folder: RunFolder, version: int) -> int | None:
+    state = replay(JournalFile.read(folder.journal).entries(), version)
+    return len(state.records) if state.version == version else None
+
+
+def launch_report(
+    launch: LaunchDirectory, *, partial: bool = False, denominator: Denominator | None = None
+) -> Report:
+    """The launch's report; ``denominator`` None takes the sweep's. Raises what ``run_results`` and
+    ``report.build.build_report`` raise."""
+    protocol = validated(
+        ProtocolSpec,
+        launch.manifest.config.get("protocol", {}),
+        str(launch.path / MANIFEST),
+        ("config", "protocol"),
+    )
+    results = run_results(launch)
+    options = ReportOptions(
+        orderings=1 + max((run.ordering for run in results), default=0),
+        directory=str(launch.path),
+        denominator=denominator or protocol.denominator,
+        train_metric=protocol.train_metric,
+        partial=partial,
+    )
+    return build_report(results, options)
+
+
+def write_report(launch: LaunchDirectory, report: Report) -> None:
+    """Put the report into the launch's folder, as Markdown and CSV. Raises RunDirectoryError."""
+    files = {"report.md": to_markdown(report), "report.csv": to_csv(report)}
+    try:
+        make_folders(launch.report)
+        replace_files([(launch.report / name, text.encode()) for name, text in files.items()])
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{launch.report}: the report cannot be written ({error}); free some space"
+        ) from error
