@@ -30,6 +30,7 @@ from chime_dist.core.credit_world import (
     rules_in,
     scenario,
     stated,
+    statements,
     true_label,
     wrong_rule,
 )
@@ -155,10 +156,9 @@ def _misleading(
     found = []
     for item, start in places.items():
         end = min((other for other in places.values() if other > start), default=len(briefing))
-        for stage in Stage:
-            told = rules_in(briefing[start:end], stage)
-            if told and not right[stage] and told[0] in used[stage]:
-                found.append(item)
+        told = {stage: rules_in(briefing[start:end], stage) for stage in Stage}
+        if any(rules and rules[0] in used[stage] and not right[stage] for stage, rules in told.items()):
+            found.append(item)
     return found
 
 
@@ -183,7 +183,7 @@ def _kept(right: bool) -> str:
 def _merged(request: ChatRequest, schema: dict[str, Json], briefing: str) -> ChatReply | None:
     """Every rule of both lessons once, the newest first: that is the one a reader follows."""
     family = family_in(briefing)
-    rules = [(stage, rule) for stage in Stage for rule in rules_in(briefing, stage)]
+    rules = statements(briefing)
     if family is None or not rules:
         return None
     newest_first = dict.fromkeys([rules[-1], *rules])

@@ -14,7 +14,7 @@ from rich.text import Text
 from chime_dist.adapters.file_journal import JOURNAL_NAME
 from chime_dist.adapters.launch_directory import RunFolder
 from chime_dist.cli.boundary import ExitCode
-from chime_dist.cli.output import foreign, say, show, show_json
+from chime_dist.cli.output import counted, foreign, say, show, show_json
 from chime_dist.cli.targets import Target, find
 from chime_dist.core.bank import BankState, Record
 from chime_dist.core.canonical import canonical_json
@@ -54,7 +54,7 @@ def _collections(state: BankState) -> list[str]:
 
 def _bank_view(run_id: str, journal: JournalFile, state: BankState, content_hash: str) -> Iterator[RenderableType]:
     yield foreign(
-        f"{run_id}, version {state.version} of {journal.head}, {len(state.records)} items\n"
+        f"{run_id}, version {state.version} of {journal.head}, {counted(len(state.records), 'item')}\n"
         f"digest  {state.digest()}\n"
         f"content {content_hash}"
     )
@@ -63,7 +63,7 @@ def _bank_view(run_id: str, journal: JournalFile, state: BankState, content_hash
 
 
 def _collection_view(name: str, records: Sequence[Record]) -> Table:
-    table = Table(title=foreign(f"{name}, {len(records)} items"), title_justify="left")
+    table = Table(title=foreign(f"{name}, {counted(len(records), 'item')}"), title_justify="left")
     for column in ("Item", "v", "n", "Version", "Written at"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("Text", overflow="fold")
@@ -155,10 +155,14 @@ def _check_evaluation(folder: RunFolder, journal: JournalFile, head: BankState) 
 
 
 def _finding_view(found: Finding) -> Text:
-    rest = f", {found.unfinished_bytes} bytes of an unfinished line ignored" if found.unfinished_bytes else ""
+    rest = (
+        f", {counted(found.unfinished_bytes, 'byte')} of an unfinished line ignored"
+        if found.unfinished_bytes
+        else ""
+    )
     if found.damage is not None:
-        return foreign(f"DAMAGED {found.run_id}: {found.entries} entries{rest}", "bold red")
+        return foreign(f"DAMAGED {found.run_id}: version {found.entries}{rest}", "bold red")
     return foreign(
-        f"whole   {found.run_id}: {found.entries} entries, {found.items} items, digest {found.digest}, "
-        f"content {found.content_hash}{rest}"
+        f"whole   {found.run_id}: version {found.entries}, {counted(found.items or 0, 'item')}, "
+        f"digest {found.digest}, content {found.content_hash}{rest}"
     )

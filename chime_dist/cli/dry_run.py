@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from chime_dist.cli.output import counted
 from chime_dist.config.cluster import ClusterConfig, Endpoint, HttpEndpoint, LlamaCppEndpoint
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.core.episode import Json, Role
@@ -18,8 +19,8 @@ from chime_dist.wiring.plans import PlannedRun
 
 ESTIMATE = (
     "Model calls are an upper bound where steps vary: one planner call and all of the benchmark's steps for "
-    "every episode, one gate call for every train episode of a method with memory. Repairs of a gate's reply, merges "
-    "and retries come on top; a method that does not plan saves the planner's calls."
+    "every episode, one gate call for every train episode of a method with memory. Repairs of a gate's "
+    "reply, merges and retries come on top; a method that does not plan saves the planner's calls."
 )
 
 
@@ -117,7 +118,7 @@ class Outline:
         by_role = ", ".join(f"{role} {count:,}" for role, count in self.calls.items())
         return [
             table,
-            Text(f"{len(self.runs)} runs, {self.episodes:,} episodes"),
+            Text(f"{counted(len(self.runs), 'run')}, {counted(self.episodes, 'episode')}"),
             Text(f"At most {sum(self.calls.values()):,} model calls: {by_role}"),
             Text(ESTIMATE, style="dim"),
             *(Text(f"{name}: {what}") for name, what in self.services.items()),
@@ -127,8 +128,9 @@ class Outline:
 
 def _services(cluster: ClusterConfig) -> dict[str, str]:
     # What a secret prints as is what was written, or a mask: never its value.
+    size = f"{counted(cluster.slots, 'slot')}, {counted(cluster.workers, 'worker')}"
     services = {
-        "execution": f"{cluster.execution}, {cluster.slots} slots, {cluster.workers} workers",
+        "execution": f"{cluster.execution}, {size}",
         "redis": str(cluster.redis.url or cluster.redis.mode),
         "qdrant": str(cluster.qdrant.url or cluster.qdrant.mode),
         "results": f"below {cluster.runs_dir}",
@@ -142,5 +144,5 @@ def _address(endpoint: Endpoint) -> str:
     if isinstance(endpoint, HttpEndpoint):
         return str(endpoint.url)
     if isinstance(endpoint, LlamaCppEndpoint):
-        return f"llama.cpp, started on this machine with {endpoint.slots} slots"
+        return f"llama.cpp, started on this machine with {counted(endpoint.slots, 'slot')}"
     return "scripted, in this process"

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from chime_dist.cli.output import foreign
+from chime_dist.cli.output import counted, foreign
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Recall, Step
 from chime_dist.core.journal import JournalEntry
@@ -23,7 +22,7 @@ def episode_view(trace: EpisodeTrace, entry: JournalEntry | None) -> Iterator[Re
     yield _heading(trace.record)
     yield from _task(trajectory.view)
     yield from _recalls(trajectory.recalls)
-    yield Rule("Steps", align="left")
+    yield _section("Steps")
     yield from map(_step, trajectory.steps)
     yield from _outcome(trace)
     yield from _writes(trace.record, entry)
@@ -41,7 +40,7 @@ def _heading(record: EpisodeRecord) -> Text:
 
 
 def _task(view: TaskView) -> Iterator[RenderableType]:
-    yield Rule("Task", align="left")
+    yield _section("Task")
     if view.policy:
         yield foreign(f"policy: {view.policy}", "dim")
     yield foreign(view.request)
@@ -52,7 +51,7 @@ def _task(view: TaskView) -> Iterator[RenderableType]:
 
 def _recalls(recalls: Sequence[Recall]) -> Iterator[RenderableType]:
     for recall in recalls:
-        yield Rule(f"Memories: {recall.collection}, at version {recall.version}", align="left")
+        yield _section(f"Memories: {recall.collection}, at version {recall.version}")
         yield foreign(f"query: {recall.query}", "dim")
         if not recall.candidates:
             yield Text("none found")
@@ -73,7 +72,7 @@ def _recalls(recalls: Sequence[Recall]) -> Iterator[RenderableType]:
         yield table
         for memory in recall.selected:
             yield foreign(f"{memory.id}: {memory.scenario}")
-            yield Padding(foreign(memory.experience), (0, 0, 0, 4))
+            yield _indented(foreign(memory.experience))
 
 
 def _step(step: Step) -> RenderableType:
@@ -87,12 +86,12 @@ def _step(step: Step) -> RenderableType:
 
 def _outcome(trace: EpisodeTrace) -> Iterator[RenderableType]:
     record = trace.record
-    yield Rule("Outcome", align="left")
+    yield _section("Outcome")
     detail = f": {record.detail}" if record.detail else ""
-    yield foreign(f"{record.outcome.value} ({record.end_reason.value}{detail}), {record.steps} steps")
+    yield foreign(f"{record.outcome.value} ({record.end_reason.value}{detail}), {counted(record.steps, 'step')}")
     if record.gate_status == "off":
         return
-    yield Rule("Diagnosis", align="left")
+    yield _section("Diagnosis")
     diagnosis = trace.proposal.diagnosis if trace.proposal is not None else None
     if diagnosis is None:
         yield foreign(f"gate error: {trace.gate.get('reason', 'no decision')}")
@@ -103,7 +102,7 @@ def _outcome(trace: EpisodeTrace) -> Iterator[RenderableType]:
 
 
 def _writes(record: EpisodeRecord, entry: JournalEntry | None) -> Iterator[RenderableType]:
-    yield Rule("Bank", align="left")
+    yield _section("Bank")
     if record.unit.phase == "eval":
         yield Text(f"frozen at version {record.unit.read_version}: an evaluation writes nothing")
         return
@@ -114,23 +113,28 @@ def _writes(record: EpisodeRecord, entry: JournalEntry | None) -> Iterator[Rende
     if entry.empty_reason is not None:
         yield foreign(f"{version}, empty: {entry.empty_reason}")
         return
-    yield Text(f"{version}, {len(entry.events)} events")
+    yield Text(f"{version}, {counted(len(entry.events), 'event')}")
     for event in entry.events:
         yield foreign(f"{event.kind} {event.collection} {event.id or ''}".rstrip())
-        yield Padding(_fields(event.detail), (0, 0, 0, 4))
-        if event.payload is not None:
-            yield Padding(_fields(event.payload), (0, 0, 0, 4))
+        yield _indented(_fields({**event.detail, **(event.payload or {})}))
 
 
 def _usage(record: EpisodeRecord) -> Iterator[RenderableType]:
     if not record.usage:
         return
-    yield Rule("Calls and tokens", align="left")
+    yield _section("Calls and tokens")
     for role, used in record.usage.items():
-        yield Text(
-            f"{role}: {used.calls} calls, {used.requests} requests, {used.prompt_tokens} prompt tokens "
-            f"({used.cached_tokens} cached), {used.completion_tokens} completion tokens"
-        )
+        requests = f"{counted(used.calls, 'call')}, {counted(used.requests, 'request')}"
+        tokens = f"{used.prompt_tokens} ({used.cached_tokens} cached) in, {used.completion_tokens} out"
+        yield Text(f"{role}: {requests}, tokens {tokens}")
+
+
+def _section(title: str) -> Text:
+    return Text(f"\n{title}", style="bold underline")
+
+
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, 4), expand=False)
 
 
 def _fields(values: Mapping[str, Json]) -> Text:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
+from chime_dist.cli.output import counted
 from chime_dist.engine.driver import Ending
 from chime_dist.wiring.launch import Observer
 
@@ -40,8 +41,7 @@ async def drive(
         nonlocal received
         received += 1
         if received == 1:
-            count = in_flight()
-            say(f"{number.name}: draining {count} episode{'s' * (count != 1)}; again to kill")
+            say(f"{number.name}: draining {counted(in_flight(), 'episode')}; again to kill")
             launch.stop(Ending.PREEMPTED)
         else:
             say(f"{number.name}: killing; a resume runs the open episodes again")

@@ -16,7 +16,7 @@ from chime_dist.adapters.launch_directory import LaunchDirectory
 from chime_dist.cli.boundary import ExitCode, Session
 from chime_dist.cli.dry_run import Outline
 from chime_dist.cli.interruption import drive
-from chime_dist.cli.output import say, show, show_json, show_text, terminal
+from chime_dist.cli.output import counted, say, show, show_json, show_text, terminal
 from chime_dist.cli.progress import Display, Lines, LiveTable, Silence, Watch
 from chime_dist.config.loading import load_sweep
 from chime_dist.core.episode import Json
@@ -80,20 +80,19 @@ def resume(session: Session, path: Path, overrides: Sequence[str], manner: Manne
 
 
 def _kept(standing: Standing) -> str:
-    kept = (
-        f"kept {standing.kept} episodes ({standing.committed} of {standing.train_total} train positions committed"
-    )
+    parts = [f"{standing.committed} of {standing.train_total} train positions committed"]
     if standing.finished:
-        kept += f", {standing.finished} finished and not committed"
-    return f"{kept}, {standing.evaluated} of {standing.eval_total} evaluated); owed {standing.owed}"
+        parts.append(f"{standing.finished} finished and not committed")
+    parts.append(f"{standing.evaluated} of {standing.eval_total} evaluated")
+    return f"kept {counted(standing.kept, 'episode')} ({', '.join(parts)}), owed {standing.owed}"
 
 
 def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
     directory = launch.directory
     episodes = sum(run.plan.shape.total + len(run.plan.eval) for run in launch.runs)
     if not manner.quiet:
-        slots = launch.sweep.cluster.slots
-        say(f"launch {directory.path}: {len(launch.runs)} runs, {episodes} episodes, {slots} slots")
+        sizes = {"run": len(launch.runs), "episode": episodes, "slot": launch.sweep.cluster.slots}
+        say(f"launch {directory.path}: {', '.join(counted(size, noun) for noun, size in sizes.items())}")
     with session.log_to(directory.log_file):
         try:
             with _display(manner) as display:
@@ -104,7 +103,9 @@ def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
                 log.error("launch.failed", error=str(error))
             else:
                 log.exception("launch.crashed")
-            error.add_note(f"the log is {directory.log_file}; go on with `chime-dist resume {directory.path}`")
+            error.add_note(
+                f"the log is {directory.log_file}; once that is repaired: chime-dist resume {directory.path}"
+            )
             raise
     return _ended(launch, ending, manner)
 

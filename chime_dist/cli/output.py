@@ -74,6 +74,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 episode``, ``1,787 episodes``; ``noun`` is regular."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def foreign(text: str, style: str = "") -> Text:
     """``printable`` for rich, which must not read markup or codes out of it either."""
     return Text(printable(text), style=style)

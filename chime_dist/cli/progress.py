@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from chime_dist.cli.output import say
+from chime_dist.cli.output import counted, say
 from chime_dist.engine.driver import Progress
 
 log = structlog.get_logger()
@@ -108,7 +108,7 @@ class Totals:
             *(f"{name.replace('_', ' ')} {count}" for name, count in self.outcomes.items()),
             pace_text(pace, self.planned - self.done),
         ]
-        return f"progress: {self.runs} run{'s' * (self.runs != 1)}, {', '.join(parts)}"
+        return f"progress: {counted(self.runs, 'run')}, {', '.join(parts)}"
 
 
 def pace_text(pace: Pace, left: int) -> str:
@@ -211,7 +211,8 @@ class LiveTable:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.__exit__(kind, error, trace)
+        with suppress(OSError):
+            self._live.__exit__(kind, error, trace)
 
 
 def _done(run: Progress) -> bool:

@@ -71,7 +71,7 @@ ARGUMENTS = {Stage.PLAN: "plan_rule", Stage.EXEC: "detail"}
 """The tool's arguments, both text: the rule that a step goes by, for each stage."""
 
 _MARKS = {Stage.PLAN: "Plan rule", Stage.EXEC: "Argument rule"}
-_STATED = {stage: re.compile(rf"{mark}: ([^.\n]+)\.") for stage, mark in _MARKS.items()}
+_STATEMENT = re.compile(rf"({'|'.join(_MARKS.values())}): ([^.\n]+)\.")
 _CASE = re.compile(r"Desk (\d+), case (\d+): ([a-z ]+)\.")
 _OPENINGS = ("", "A case of ", "Late in the day, papers complete, nobody else waiting at the counter: ")
 
@@ -241,9 +241,15 @@ def stated(rule: str, stage: Stage) -> str:
     return f"{_MARKS[stage]}: {rule}."
 
 
+def statements(text: str) -> tuple[tuple[Stage, str], ...]:
+    """Every rule that ``text`` states, with its stage, in its order, repetitions included."""
+    stages = {mark: stage for stage, mark in _MARKS.items()}
+    return tuple((stages[mark], rule) for mark, rule in _STATEMENT.findall(text))
+
+
 def rules_in(text: str, stage: Stage) -> tuple[str, ...]:
-    """Every rule of ``stage`` that ``text`` states, in its order, repetitions included."""
-    return tuple(_STATED[stage].findall(text))
+    """The rules among ``statements`` that are about ``stage``."""
+    return tuple(rule for about, rule in statements(text) if about is stage)
 
 
 def interfered(case: Case, noise: float) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,16 @@ from pydantic import SecretStr, ValidationError
 from structlog.testing import capture_logs
 
 from chime_dist.adapters.http_embedder import HttpEmbedder, HttpEmbedderSettings
+from chime_dist.config.cluster import ClusterConfig, HttpEndpoint
+from chime_dist.config.models import BackboneModel, EmbedderModel
+from chime_dist.config.run import RunConfig
+from chime_dist.config.schema import Component
+from chime_dist.config.secrets import Secret, SecretUrl
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.core.vector import Vector
-from chime_dist.errors import EmbeddingError
+from chime_dist.errors import ConfigError, EmbeddingError
 from chime_dist.ports import EmbedderFingerprint
+from chime_dist.wiring import services
 
 Answer = Callable[[list[str]], web.StreamResponse]
 
@@ -267,3 +274,26 @@ async def test_an_endless_reply_is_refused() -> None:
 def test_the_url_must_be_http() -> None:
     with pytest.raises(ValidationError, match="must start with http"):
         HttpEmbedderSettings(base_url="ftp://host", model="m", dim=3)
+
+
+async def test_a_launch_builds_it_from_its_config(tmp_path: Path) -> None:
+    """R11, R37: the sweep says which model and how patiently, the cluster says where."""
+    run = RunConfig(
+        benchmark=Component(name="b"),
+        method=Component(name="m"),
+        backbone=BackboneModel(name="x", model="x"),
+        embedder=EmbedderModel(kind="http", model="m", dim=3, query_prompt="q: ", batch_size=1),
+        ordering=0,
+    )
+    endpoint = Endpoint((well,))
+    async with listening(endpoint.handle) as url:
+        here = HttpEndpoint(url=SecretUrl.of(url), api_key=Secret.of("key"))
+        cluster = ClusterConfig(endpoints={"embedder": here})
+        spec = services.LaunchSpec("launch", tmp_path, tmp_path, {"run": run}, cluster, {})
+        embedder = await services.embedder(spec)
+        assert await embedder.embed(["a", "bb"], "query") == [vector("q: a"), vector("q: bb")]
+    assert (endpoint.asked, endpoint.keys[0]) == ([["q: a"], ["q: bb"]], "Bearer key")
+    assert embedder.fingerprint == EmbedderFingerprint(model="m", dim=3, query_prompt="q: ")
+    nowhere = services.LaunchSpec("launch", tmp_path, tmp_path, {"run": run}, ClusterConfig(), {})
+    with pytest.raises(ConfigError, match=r"cluster\.endpoints\.embedder"):
+        await services.embedder(nowhere)

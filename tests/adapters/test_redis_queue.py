@@ -399,6 +399,18 @@ async def test_a_waiting_claim_lives_through_a_reset(lab: RedisLab) -> None:
     assert await lab.queue.complete(lease, None) is Completed.STORED
 
 
+async def test_a_lease_of_an_older_turn_is_void_even_where_everything_else_matches(lab: RedisLab) -> None:
+    """A server whose clock went back can give an entry id twice."""
+    await lab.queue.admit(train_unit())
+    (lease,) = await lab.queue.claim("a", 1, 0.0)
+    turn, rest = lease.token.split(":", 1)
+    older = lease.model_copy(update={"token": f"{int(turn) - 1}:{rest}"})
+    assert await lab.queue.renew([older]) == [older]
+    assert not await lab.queue.release(older)
+    assert await lab.queue.complete(older, None) is Completed.LOST
+    assert await lab.queue.complete(lease, None) is Completed.STORED
+
+
 async def test_a_driver_that_was_replaced_admits_nothing(lab: RedisLab, redis_url: str) -> None:
     """An admission that a stalled driver sends into its successor's turn could come before its read version."""
     successor = RedisLab(redis_url, LEASE_S, lab.keys)

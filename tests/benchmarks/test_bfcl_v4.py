@@ -14,9 +14,9 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from chime_dist.benchmarks import bfcl_package
-from chime_dist.benchmarks.bfcl_package import CATEGORIES, BfclPackage, require_installed, shared_package
-from chime_dist.benchmarks.bfcl_v4 import BfclV4, BfclV4Options
+from chime_dist.benchmarks.bfcl_v4 import package as bfcl_package
+from chime_dist.benchmarks.bfcl_v4.benchmark import BfclV4, BfclV4Options
+from chime_dist.benchmarks.bfcl_v4.package import CATEGORIES, BfclPackage, require_installed, shared_package
 from chime_dist.core.episode import EndReason, Json
 from chime_dist.core.model_call import ToolCall
 from chime_dist.errors import BenchmarkError, ConfigError

@@ -88,7 +88,10 @@ def test_endpoints_are_told_apart_by_kind() -> None:
     ("endpoint", "message"),
     [
         ("{kind: scripte}", "unknown kind; expected one of 'http', 'scripted', 'llamacpp'"),
-        ("{kind: scripted, url: 'http://h'}", "url: unknown key; known here: kind, latency_s, seed"),
+        (
+            "{kind: scripted, url: 'http://h'}",
+            "url: unknown key; known here: gate_accuracy, kind, latency_s, script, seed",
+        ),
         ("{kind: scripted, latency_s: [2, 1]}", r"latency_s is \[shortest, longest\] in seconds, got \[2, 1\]"),
         ("{url: 'redis://h'}", "the url starts with none of http://, https://"),
         ("{kind: http}", "url: is missing"),

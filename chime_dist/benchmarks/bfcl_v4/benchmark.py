@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from chime_dist.benchmarks.bfcl_package import CATEGORIES, VERSION, Entry, require_installed, shared_package
+from chime_dist.benchmarks.bfcl_v4.package import CATEGORIES, VERSION, Entry, require_installed, shared_package
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EndReason
 from chime_dist.core.frozen import Frozen

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.benchmarks import bfcl_package
-from chime_dist.benchmarks.bfcl_package import CATEGORIES, BfclPackage, require_installed
-from chime_dist.benchmarks.bfcl_v4 import BfclV4, BfclV4Options
+from chime_dist.benchmarks.bfcl_v4 import package as bfcl_package
+from chime_dist.benchmarks.bfcl_v4.benchmark import BfclV4, BfclV4Options
+from chime_dist.benchmarks.bfcl_v4.package import CATEGORIES, BfclPackage, require_installed
 from chime_dist.errors import BenchmarkError, MissingExtraError
 
 INSTALL = r"pip install 'chime-dist\[bfcl\]' && pip install --no-deps bfcl-eval==2026\.3\.23"
@@ -50,7 +50,7 @@ def test_a_process_imports_the_package_late_quietly_and_leaves_no_files(tmp_path
         SCORE_ONE
         + """
 import os, sys
-import chime_dist.benchmarks.bfcl_v4 as module
+import chime_dist.benchmarks.bfcl_v4.benchmark as module
 benchmark = module.BfclV4(module.BfclV4Options(categories=("live_simple",)))
 assert "bfcl_eval" not in sys.modules
 assert asyncio.run(score(benchmark, "get_user_info", {"user_id": 7890, "special": "black"}))
@@ -81,7 +81,7 @@ def model(underscore_to_dot):
     return types.SimpleNamespace(underscore_to_dot=underscore_to_dot)
 real.MODEL_CONFIG_MAPPING = {"prompted": model(False), "under_score": model(True), "vendor/model-FC": model(True)}
 sys.modules[real.__name__] = real
-from chime_dist.benchmarks.bfcl_v4 import BfclV4, BfclV4Options
+from chime_dist.benchmarks.bfcl_v4.benchmark import BfclV4, BfclV4Options
 benchmark = BfclV4(BfclV4Options(categories=("live_simple",), task_ids=("live_simple_2-2-0",)))
 call = ("uber_ride", {"loc": "2020 Addison Street, Berkeley, CA, USA", "type": "comfort", "time": 600})
 assert asyncio.run(score(benchmark, *call))
@@ -121,7 +121,7 @@ def test_a_missing_dependency_of_the_package_is_named(tmp_path: Path) -> None:
         """
 import sys
 sys.modules["tenacity"] = None
-from chime_dist.benchmarks.bfcl_v4 import BfclV4, BfclV4Options
+from chime_dist.benchmarks.bfcl_v4.benchmark import BfclV4, BfclV4Options
 BfclV4(BfclV4Options()).tasks()
 """,
         tmp_path,
