@@ -73,7 +73,6 @@ async def test_syncing_every_second_passes_with_a_warning_that_says_what_it_can_
         ({"maxmemory_policy": "volatile-ttl"}, r"maxmemory-policy is volatile-ttl \(maxmemory 0 bytes\)"),
         ({"appendonly": "no"}, "appendonly is no.*CONFIG SET appendonly yes.*assume_durable"),
         ({"appendfsync": "no"}, "appendfsync is no.*CONFIG SET appendfsync always"),
-        ({"cluster_enabled": "yes", "port": "0"}, "cluster-enabled is yes.*cluster-enabled no"),
         (
             {"rename_command": "CONFIG ", "appendfsync": "always"},
             "CONFIG GET appendfsync is forbidden.*assume_durable",
@@ -86,15 +85,22 @@ async def test_a_server_that_could_lose_work_is_refused(settings: dict[str, str]
             await preflight(connection)
 
 
-async def test_an_old_server_is_refused() -> None:
-    """The real server's INFO with another version in it."""
+@pytest.mark.parametrize(
+    ("pattern", "text", "message"),
+    [
+        (rb"redis_version:\d\.\d", b"redis_version:6.0", r"version is 6\.0\.\d+; install Redis 6\.2 or later"),
+        (rb"cluster_enabled:0", b"cluster_enabled:1", "cluster-enabled is yes.*cluster-enabled no"),
+    ],
+)
+async def test_a_server_of_the_wrong_kind_is_refused(pattern: bytes, text: bytes, message: str) -> None:
+    """The real server's INFO with another kind in it: a cluster's node would open a port of its own."""
     with tempfile.TemporaryDirectory(prefix="chime-") as folder:
         async with connection_to() as direct:
             proxy = LossyProxy(f"unix://{direct.address}", Path(folder, "p.sock"))
-            proxy.rewrite(rb"redis_version:\d\.\d", b"redis_version:6.0")
+            proxy.rewrite(pattern, text)
             async with proxy.running():
                 connection = RedisConnection(proxy.url)
-                with pytest.raises(ServiceError, match=r"version is 6\.0\.\d+; install Redis 6\.2 or later"):
+                with pytest.raises(ServiceError, match=message):
                     await preflight(connection)
                 await connection.close()
 

@@ -1,0 +1,173 @@
+"""``sweep`` and ``resume`` from a file to an exit code."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from chime_dist.adapters.launch_directory import LaunchDirectory
+from tests.cli.conftest import CHIME_EPISODES, NO_PLAN_EPISODES, SWEEP, Program, run_of
+
+EPISODES = CHIME_EPISODES + NO_PLAN_EPISODES
+
+
+def test_a_complete_sweep_exits_with_0_and_ends_with_where_to_look(program: Program) -> None:
+    result = program("sweep", program.write())
+    assert result.exit_code == 0
+    launch = LaunchDirectory.open(program.folder / "runs" / "latest")
+    run = run_of(launch, "chime")
+    path = launch.path.relative_to(program.folder)
+    assert "Results, Avg@1 in percent" in result.stdout
+    assert f"Results: {path}" in result.stdout
+    for hint in (f"show {path} {run} train:0", f"report {path} --format markdown", f"bank at {path} {run} last"):
+        assert f"chime-dist {hint}" in result.stdout
+    assert f"launch {path}: 2 runs, {EPISODES} episodes, 4 slots" in result.stderr
+    assert (launch.report / "report.md").is_file()
+    assert (launch.report / "report.csv").is_file()
+
+
+def test_progress_without_a_terminal_is_plain_lines_on_stderr(program: Program) -> None:
+    result = program("sweep", program.write())
+    last = [line for line in result.stderr.splitlines() if line.startswith("progress: ")][-1]
+    assert last.startswith("progress: 2 runs, train 42/42 (committed 42), eval 12/12, 0 in flight, success ")
+    assert "\x1b" not in result.stderr
+    assert "progress: " not in result.stdout
+
+
+def test_json_is_one_document_on_stdout_and_the_log_goes_to_its_file(program: Program) -> None:
+    result = program("sweep", program.write(), "--json", "--limit", "6")
+    document = json.loads(result.stdout)
+    assert (document["ending"], document["exit_code"], result.exit_code) == ("complete", 0, 0)
+    assert document["report"]["complete"] is True
+    launch = LaunchDirectory.open(program.folder / document["directory"])
+    assert launch.id == document["launch"]
+    events = [json.loads(line)["event"] for line in launch.log_file.read_text().splitlines()]
+    assert "episode.finished" in events
+    assert "episode.finished" not in result.stderr
+
+
+def test_quiet_prints_where_the_results_are_and_nothing_else(program: Program) -> None:
+    result = program("sweep", program.write(), "--quiet", "--limit", "6")
+    assert result.stderr == ""
+    assert LaunchDirectory.open(program.folder / result.stdout.strip()).status() is not None
+
+
+def test_limit_is_short_for_the_protocols_limit(program: Program) -> None:
+    file = program.write()
+    by_option = program.json("sweep", file, "--dry-run", "--limit", "6")
+    by_key = program.json("sweep", file, "--dry-run", "--set", "protocol.limit=6")
+    assert by_option == by_key
+    assert [run["train"] + run["eval"] for run in by_option["runs"]] == [6, 6]
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(program: Program) -> None:
+    """The model calls are an upper bound: 1 planner call and 10 steps per episode, 1 gate call per train episode."""
+    result = program("sweep", program.write(), "--dry-run")
+    assert result.exit_code == 0
+    assert [path.name for path in program.folder.iterdir()] == ["sweep.yaml"]
+    assert "14 x 2" in result.stdout
+    assert f"2 runs, {EPISODES} episodes" in result.stdout
+    calls = f"planner {EPISODES}, executor {EPISODES * 10}, gate 28"
+    assert f"At most {EPISODES * 11 + 28} model calls: {calls}" in result.stdout
+    assert "upper bound" in result.stdout
+    assert "endpoint m: scripted, in this process" in result.stdout
+
+
+def test_a_dry_run_in_json_holds_runs_totals_services_and_warnings(program: Program) -> None:
+    document = program.json("sweep", program.write(), "--dry-run", "--set", "protocol.window=14")
+    chime, no_plan = document["runs"]
+    assert (chime["train"], chime["epochs"], chime["eval"], chime["episodes"]) == (14, 2, 6, CHIME_EPISODES)
+    assert (no_plan["method"], no_plan["epochs"], no_plan["calls"]["gate"]) == ("no_plan", 1, 0)
+    assert document["episodes"] == EPISODES
+    assert document["services"]["redis"] == "local"
+    assert any("the window is 14 and the train stream has 14 tasks" in text for text in document["warnings"])
+
+
+def test_warnings_of_a_config_are_told_in_words_on_stderr(program: Program) -> None:
+    """R37: retries that cannot all happen inside an episode. R7: a window that spans an epoch."""
+    file = program.write(SWEEP.replace("{timeout_s: 30.0, max_retries: 0}", "{}"))
+    result = program("sweep", file, "--dry-run", "--set", "protocol.window=14")
+    lines = result.stderr.splitlines()
+    assert [line for line in lines if line.startswith("warning: requests allow 16 attempts of 2400 s")]
+    assert [line for line in lines if line.startswith("warning: the window is 14 and the train stream has 14")]
+    assert len(lines) == 2
+
+
+def test_an_unknown_key_is_a_usage_error_that_names_file_line_and_fix(program: Program) -> None:
+    program.write(SWEEP.replace("window: 2", "windows: 2"))
+    result = program("sweep", "sweep.yaml")
+    assert result.exit_code == 2
+    assert result.stderr == "error: sweep.yaml:14: protocol.windows: unknown key; did you mean 'window'?\n"
+    assert not (program.folder / "runs").exists()
+
+
+def test_an_unset_variable_is_a_usage_error_that_names_it(program: Program) -> None:
+    """H6: the literal text is never taken for the value."""
+    program.write(SWEEP + "  secrets: {search: '${CHIME_TEST_UNSET_KEY}'}\n")
+    result = program("sweep", "sweep.yaml")
+    assert result.exit_code == 2
+    assert "CHIME_TEST_UNSET_KEY" in result.stderr
+    assert "sweep.yaml:21" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["sweep", "nowhere.yaml"], ["sweep"], ["sweep", "a.yaml", "--frobnicate"]])
+def test_a_wrong_command_line_exits_with_2(program: Program, words: list[str]) -> None:
+    assert program(*words).exit_code == 2
+
+
+def test_an_unknown_method_is_a_usage_error_with_the_likely_name(program: Program) -> None:
+    result = program("sweep", program.write(SWEEP.replace("- no_plan", "- no_plam")))
+    assert result.exit_code == 2
+    assert "did you mean 'no_plan'?" in result.stderr
+
+
+def test_a_backbone_that_does_not_answer_exits_with_1_and_names_the_log_and_the_way_on(program: Program) -> None:
+    """A9: every backbone completes one token before anything starts."""
+    dead = "m: {kind: http, url: 'http://127.0.0.1:9/v1'}"
+    result = program("sweep", program.write(SWEEP.replace("m: {kind: scripted, seed: 2}", dead)))
+    assert result.exit_code == 1
+    launch = LaunchDirectory.open(program.folder / "runs" / "latest")
+    path = launch.path.relative_to(program.folder)
+    assert "error: backbone 'm' did not complete one token" in result.stderr
+    assert f"the log is {path}/log.jsonl; once that is repaired: chime-dist resume {path}" in result.stderr
+    assert "Traceback" not in result.stderr
+    status = launch.status()
+    assert status is not None
+    assert status.state == "incomplete"
+    assert "launch.failed" in launch.log_file.read_text()
+
+
+def test_resume_of_a_complete_launch_keeps_everything(program: Program, launch: LaunchDirectory) -> None:
+    rows = {path: path.read_bytes() for path in launch.path.glob("*/*.jsonl")}
+    result = program("resume", "runs/latest")
+    assert result.exit_code == 0
+    chime = run_of(launch, "chime")
+    kept = (
+        f"  {chime}: kept {CHIME_EPISODES} episodes (28 of 28 train positions committed, 6 of 6 evaluated), owed 0"
+    )
+    assert kept in result.stderr.splitlines()
+    assert rows == {path: path.read_bytes() for path in launch.path.glob("*/*.jsonl")}
+
+
+def test_resume_runs_what_an_extension_adds(program: Program, launch: LaunchDirectory) -> None:
+    """R6: more epochs go on from where the shorter run ended."""
+    result = program("resume", launch.path, "--set", "protocol.epochs=3")
+    assert result.exit_code == 0, result.output
+    assert "kept 28 episodes (28 of 42 train positions committed, 0 of 6 evaluated), owed 20" in result.stderr
+    assert program.json("bank", "at", launch.path, "chime")["head"] == 42
+
+
+def test_resume_refuses_a_change_of_results_and_names_it(program: Program, launch: LaunchDirectory) -> None:
+    result = program("resume", launch.path, "--set", "protocol.window=1")
+    assert result.exit_code == 2
+    assert "protocol.window: 2 -> 1" in result.stderr
+
+
+def test_a_second_driver_is_refused_and_the_holder_is_named(program: Program, launch: LaunchDirectory) -> None:
+    with launch.driver_lock() as lock:
+        lock.acquire(datetime.now(UTC))
+        result = program("resume", launch.path)
+    assert result.exit_code == 1
+    assert "the driver lock is held by process" in result.stderr
