@@ -17,7 +17,7 @@ from chime_dist.core.bank import BankState, Event, ItemId, Record, apply, as_of
 from chime_dist.core.episode import Proposal
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
 from chime_dist.core.vector import at_least, similarities, unit_rows
-from chime_dist.errors import FencedError, JournalError
+from chime_dist.errors import FencedError, JournalError, ServiceError
 from chime_dist.ports import (
     Appended,
     BankQuery,
@@ -36,6 +36,8 @@ log = structlog.get_logger()
 
 CHANGE_WAIT_S = 1.0
 """Longest time between two looks at the queue, in seconds, should a change hint get lost."""
+READ_WAIT_S = 60.0
+"""Longest wait of a read for the commit it was promised, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class Lane:
         self._head = BankState()
         self._content_hash = GENESIS
         self._projected_from = 0
+        """The oldest version that the store answers for."""
+        self._readable = 0
+        """The newest one. The journal tells the driver of a commit before the store has it, so reads may wait."""
+        self._news = asyncio.Condition()
         self._commits = asyncio.Lock()
 
     @property
@@ -96,6 +102,7 @@ class Lane:
             if self._head.version >= self._projected_from:
                 await self._store.project(self._namespace, self._head.version, projected, self._head)
                 projected = self._head
+        self._readable = self._head.version
         log.info(
             "bank.opened", run=self._run_id, fence=fence, version=self._head.version, items=len(self._head.records)
         )
@@ -143,7 +150,19 @@ class Lane:
         )
 
     async def state(self, version: int) -> BankState:
-        """The bank at ``version``; replays the journal for one that is no longer kept."""
+        """The bank at ``version``; replays the journal for one that is no longer kept.
+
+        Raises ServiceError for a version that does not come within ``READ_WAIT_S``.
+        """
+        async with self._news:
+            try:
+                async with asyncio.timeout(READ_WAIT_S):
+                    await self._news.wait_for(lambda: self._readable >= version)
+            except TimeoutError:
+                raise ServiceError(
+                    f"run {self._run_id}: version {version} was not committed here within {READ_WAIT_S:.0f} s; "
+                    f"this owner is at {self._readable}"
+                ) from None
         kept = self._head if version == self._head.version else self._states.get(version)
         if kept is not None:
             return kept
@@ -165,6 +184,9 @@ class Lane:
         before = self._head
         self._advance(apply(before, entry), entry.content_hash)
         await self._store.project(self._namespace, self._head.version, before, self._head)
+        async with self._news:
+            self._readable = self._head.version
+            self._news.notify_all()
         await self._queue.forget(self._run_id, entry.position)
         log.info(
             "bank.committed",

@@ -63,7 +63,7 @@ def test_limit_is_short_for_the_protocols_limit(program: Program) -> None:
 
 
 def test_a_dry_run_says_what_would_run_and_writes_nothing(program: Program) -> None:
-    """The model calls are an upper bound: 1 planner call and 10 steps per episode, 1 gate call per train episode."""
+    """Model calls are an upper bound: 1 planner call and 10 steps per episode, 1 gate call per train episode."""
     result = program("sweep", program.write(), "--dry-run")
     assert result.exit_code == 0
     assert [path.name for path in program.folder.iterdir()] == ["sweep.yaml"]
@@ -109,7 +109,7 @@ def test_an_unset_variable_is_a_usage_error_that_names_it(program: Program) -> N
     result = program("sweep", "sweep.yaml")
     assert result.exit_code == 2
     assert "CHIME_TEST_UNSET_KEY" in result.stderr
-    assert "sweep.yaml:21" in result.stderr
+    assert "sweep.yaml:20: cluster.secrets.search" in result.stderr
 
 
 @pytest.mark.parametrize("words", [["sweep", "nowhere.yaml"], ["sweep"], ["sweep", "a.yaml", "--frobnicate"]])

@@ -1,0 +1,122 @@
+"""Progress: the rate, the lines without a terminal, the table on one, and that none of it can stop a run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+
+from chime_dist.cli.progress import LINE_EVERY_S, PACE_WINDOW_S, Lines, LiveTable, Pace, Silence, Watch
+from chime_dist.engine.driver import Progress
+
+
+def _run(head: int, *, evaluated: int = 0, in_flight: int = 2, name: str = "bench-chime-m-o0") -> Progress:
+    return Progress(
+        run_id=name,
+        position=min(20, head + in_flight),
+        head=head,
+        total=20,
+        evaluated=evaluated,
+        eval_total=10,
+        in_flight=in_flight,
+        outcomes={"success": head, "failure": 0, "infra": 1, "gate_error": 2},
+    )
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_rate_is_that_of_the_window_and_gives_the_eta() -> None:
+    pace = Pace()
+    assert pace.per_minute is None
+    pace.see(0.0, 0)
+    assert (pace.per_minute, pace.eta(10)) == (None, None)
+    pace.see(30.0, 5)
+    assert pace.per_minute == pytest.approx(10.0)
+    assert pace.eta(20) == timedelta(minutes=2)
+    pace.see(60.0, 50)
+    pace.see(60.0 + PACE_WINDOW_S, 52)
+    assert pace.per_minute == pytest.approx(1.0)
+
+
+def test_a_pace_of_nothing_has_no_eta() -> None:
+    pace = Pace()
+    pace.see(0.0, 4)
+    pace.see(60.0, 4)
+    assert (pace.per_minute, pace.eta(3)) == (0.0, None)
+
+
+def test_lines_come_at_most_every_ten_seconds_and_at_the_end() -> None:
+    clock, lines = _Clock(), list[str]()
+    with Lines(clock, lines.append) as display:
+        for second in range(25):
+            clock.now = 100.0 + second
+            display.show([_run(second // 2), _run(0, name="other")])
+    assert [line.split("committed ")[1].split(")")[0] for line in lines] == ["0", "5", "10", "12"]
+    assert LINE_EVERY_S == 10.0
+    assert lines[1] == (
+        "progress: 2 runs, train 9/40 (committed 5), eval 0/20, 4 in flight, success 5, failure 0, infra 2,"
+        " gate error 4, 30.0 episodes/min, 55 left, ETA 0:01:50"
+    )
+
+
+def test_the_last_report_is_not_told_twice() -> None:
+    lines: list[str] = []
+    with Lines(_Clock(), lines.append) as display:
+        display.show([_run(1)])
+    assert len(lines) == 1
+
+
+def test_without_a_report_there_is_no_line() -> None:
+    lines: list[str] = []
+    with Lines(_Clock(), lines.append):
+        pass
+    assert lines == []
+
+
+def test_a_terminal_gets_a_row_per_run_and_the_sums() -> None:
+    out, clock = io.StringIO(), _Clock()
+    console = Console(file=out, force_terminal=True, width=140, height=40, color_system=None)
+    with LiveTable(console, clock) as display:
+        display.show([_run(3)])
+        clock.now += 30.0
+        display.show([_run(8, evaluated=1)])
+    row = [line for line in out.getvalue().splitlines() if "bench-chime-m-o0" in line][-1]
+    cells = [cell.strip() for cell in row.split("│")[3:-1]]
+    assert cells == ["10/20", "v8", "1/10", "2", "8", "0", "1", "2"]
+    assert "9/30 episodes, 12.0 episodes/min, 21 left, ETA 0:01:45" in out.getvalue()
+
+
+def test_a_low_terminal_shows_the_runs_that_have_work() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=140, height=12, color_system=None)
+    runs = [_run(20, evaluated=10, in_flight=0, name=f"done-{k}") for k in range(9)]
+    with LiveTable(console, _Clock()) as display:
+        display.show([*runs, _run(2, name="working")])
+    assert "working" in out.getvalue()
+    assert "6 more runs have nothing open or are done" in out.getvalue()
+
+
+class _Broken(Silence):
+    shown = 0
+
+    def show(self, runs: Sequence[Progress]) -> None:
+        self.shown += 1
+        raise BrokenPipeError
+
+
+def test_a_display_that_fails_is_left_alone_and_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    display = _Broken()
+    watch = Watch(display)
+    watch([_run(1)])
+    watch([_run(2, in_flight=5), _run(0)])
+    assert (display.shown, watch.in_flight) == (1, 7)
+    assert "progress.display_failed" in capsys.readouterr().out
