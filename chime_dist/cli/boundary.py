@@ -92,8 +92,7 @@ class Boundary(TyperGroup):
             if hasattr(error, "exit_code"):
                 # One of Typer's own; they share no public base class, but each knows its exit code.
                 raise
-            what = f"unexpected {type(error).__name__}: {error}; set {DEBUG}=1 for a traceback"
-            _tell(session, error, what)
+            _tell(session, error, f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows the traceback")
             raise typer.Exit(ExitCode.ERROR) from None
         finally:
             structlog.reset_defaults()
@@ -101,9 +100,11 @@ class Boundary(TyperGroup):
 
 
 def _tell(session: Session, error: Exception, what: str) -> None:
+    lines = [f"error: {what}", *getattr(error, "__notes__", ())]
     if os.environ.get(DEBUG) == "1":
-        say(session.masked("".join(traceback.format_exception(error))))
-    say(session.masked("\n".join([f"error: {what}", *getattr(error, "__notes__", ())])))
+        # The traceback ends with the notes.
+        lines = [*traceback.format_exception(error), lines[0]]
+    say(session.masked("\n".join(line.rstrip("\n") for line in lines)))
 
 
 def _tell_warnings() -> None:

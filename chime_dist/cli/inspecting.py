@@ -120,7 +120,7 @@ def report(path: Path, partial: bool, denominator: Denominator | None, form: For
     launch = LaunchDirectory.open(path)
     built = launch_report(launch, partial=partial, denominator=denominator)
     if form == "table":
-        show(to_terminal(built))
+        show(*to_terminal(built).renderables)
     else:
         show_text({"markdown": to_markdown, "csv": to_csv, "json": to_json}[form](built))
     write_report(launch, built)

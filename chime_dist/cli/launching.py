@@ -15,7 +15,7 @@ from chime_dist.adapters.episode_archive import EpisodeArchive
 from chime_dist.adapters.launch_directory import LaunchDirectory
 from chime_dist.cli.boundary import ExitCode, Session
 from chime_dist.cli.dry_run import Outline
-from chime_dist.cli.interruption import drive
+from chime_dist.cli.interruption import Interruptions
 from chime_dist.cli.output import counted, say, show, show_json, show_text, terminal
 from chime_dist.cli.progress import Display, Lines, LiveTable, Silence, Watch
 from chime_dist.config.loading import load_sweep
@@ -89,15 +89,11 @@ def _kept(standing: Standing) -> str:
 
 def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
     directory = launch.directory
-    episodes = sum(run.plan.shape.total + len(run.plan.eval) for run in launch.runs)
-    if not manner.quiet:
-        sizes = {"run": len(launch.runs), "episode": episodes, "slot": launch.sweep.cluster.slots}
-        say(f"launch {directory.path}: {', '.join(counted(size, noun) for noun, size in sizes.items())}")
     with session.log_to(directory.log_file):
         try:
             with _display(manner) as display:
                 watch = Watch(display)
-                ending = asyncio.run(drive(launch, watch, lambda: watch.in_flight, say))
+                ending = asyncio.run(_drive(launch, watch, manner))
         except Exception as error:
             if isinstance(error, ChimeDistError):
                 log.error("launch.failed", error=str(error))
@@ -108,6 +104,19 @@ def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
             )
             raise
     return _ended(launch, ending, manner)
+
+
+async def _drive(launch: Launch, watch: Watch, manner: Manner) -> Ending | None:
+    with Interruptions(launch, lambda: watch.in_flight, say) as interruptions:
+        if not manner.quiet:
+            say(_greeting(launch))
+        return await interruptions.bear(launch.drive(watch))
+
+
+def _greeting(launch: Launch) -> str:
+    episodes = sum(run.plan.shape.total + len(run.plan.eval) for run in launch.runs)
+    sizes = {"run": len(launch.runs), "episode": episodes, "slot": launch.sweep.cluster.slots}
+    return f"launch {launch.directory.path}: {', '.join(counted(size, noun) for noun, size in sizes.items())}"
 
 
 def _display(manner: Manner) -> Display:
@@ -133,7 +142,7 @@ def _ended(launch: Launch, ending: Ending | None, manner: Manner) -> ExitCode:
         show_text(f"{directory.path}\n")
     else:
         if report is not None:
-            show(to_terminal(report))
+            show(*to_terminal(report).renderables)
         show_text("\n".join([*_ending_lines(launch, ending), *_pointers(launch, ending), ""]))
     return code
 

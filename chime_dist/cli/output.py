@@ -45,7 +45,8 @@ def show(*parts: RenderableType) -> None:
     """Print a result for people on stdout."""
     console = terminal()
     for part in parts:
-        console.print(part)
+        # A line stays a line for whoever reads a pipe.
+        console.print(part, soft_wrap=isinstance(part, Text) and not console.is_terminal)
 
 
 def show_text(text: str) -> None:

@@ -115,11 +115,8 @@ def test_an_episode_is_named_in_several_ways(program: Program, launch: LaunchDir
 def test_an_ambiguous_run_is_a_usage_error_that_lists_the_candidates(
     program: Program, launch: LaunchDirectory
 ) -> None:
-    for words in (
-        ["show", launch.path, "bfcl"],
-        ["show", launch.path, "train:0"],
-        ["bank", "at", launch.path, "m-o0"],
-    ):
+    path = str(launch.path)
+    for words in (["show", path, "bfcl"], ["show", path, "train:0"], ["bank", "at", path, "m-o0"]):
         result = program(*words)
         assert result.exit_code == 2
         assert all(f"\n  {run}\n" in result.stderr for run in launch.manifest.runs)

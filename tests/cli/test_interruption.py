@@ -15,9 +15,8 @@ import pytest
 
 from chime_dist.adapters.episode_archive import EpisodeArchive
 from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.cli.interruption import drive
+from chime_dist.cli.interruption import Interruptions
 from chime_dist.engine.driver import Ending
-from chime_dist.wiring.launch import Observer
 from tests.cli.conftest import Program
 
 
@@ -32,13 +31,18 @@ class _Launch:
     def stop(self, ending: Ending) -> None:
         self._ending.set_result(ending)
 
-    async def drive(self, observe: Observer) -> Ending:
+    async def drive(self) -> Ending:
         try:
             ending = await self._ending
             await asyncio.sleep(self._drain_s)
             return ending
         finally:
             self.cleaned_up = True
+
+
+async def _drive(launch: _Launch, say: Callable[[str], None], in_flight: int = 1) -> Ending | None:
+    with Interruptions(launch, lambda: in_flight, say) as interruptions:
+        return await interruptions.bear(launch.drive())
 
 
 def _signal_soon(*numbers: int) -> None:
@@ -51,7 +55,7 @@ async def test_the_first_signal_stops_the_launch_and_says_what_is_drained(number
     said: list[str] = []
     launch = _Launch(drain_s=0.0)
     _signal_soon(number)
-    assert await drive(launch, lambda runs: None, lambda: 1, said.append) is Ending.PREEMPTED
+    assert await _drive(launch, said.append) is Ending.PREEMPTED
     assert said == [f"{number.name}: draining 1 episode; again to kill"]
 
 
@@ -59,7 +63,7 @@ async def test_the_second_signal_cancels_the_launch_and_lets_it_clean_up() -> No
     said: list[str] = []
     launch = _Launch(drain_s=60.0)
     _signal_soon(signal.SIGTERM, signal.SIGINT)
-    assert await drive(launch, lambda runs: None, lambda: 16, said.append) is None
+    assert await _drive(launch, said.append, in_flight=16) is None
     assert launch.cleaned_up
     assert [line.split(":")[0] for line in said] == ["SIGTERM", "SIGINT"]
     assert "draining 16 episodes" in said[0]
@@ -67,7 +71,7 @@ async def test_the_second_signal_cancels_the_launch_and_lets_it_clean_up() -> No
 
 async def test_a_cancellation_that_is_no_signals_goes_through() -> None:
     launch = _Launch(drain_s=60.0)
-    driving = asyncio.create_task(drive(launch, lambda runs: None, lambda: 0, lambda text: None))
+    driving = asyncio.create_task(_drive(launch, lambda text: None))
     await asyncio.sleep(0)
     driving.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -78,7 +82,7 @@ async def test_after_the_launch_signals_are_the_systems_again() -> None:
     launch = _Launch(drain_s=0.0)
     launch.stop(Ending.COMPLETE)
     before = signal.getsignal(signal.SIGTERM)
-    await drive(launch, lambda runs: None, lambda: 0, lambda text: None)
+    await _drive(launch, lambda text: None)
     assert signal.getsignal(signal.SIGTERM) == before
 
 
