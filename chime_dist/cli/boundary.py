@@ -17,7 +17,7 @@ import typer
 from structlog.typing import EventDict, WrappedLogger
 from typer.core import TyperGroup
 
-from chime_dist.cli.output import say
+from chime_dist.cli.output import abandon_stdout, say
 from chime_dist.errors import ChimeDistError, ConfigError
 from chime_dist.logs import Logging, SecretMask
 
@@ -74,13 +74,15 @@ class Boundary(TyperGroup):
         session = ctx.obj = Session()
         _tell_warnings()
         try:
-            returned = super().invoke(ctx)
-            sys.stdout.flush()
+            try:
+                return super().invoke(ctx)
+            finally:
+                # Here a closed pipe can still be handled; at the interpreter's end it is a message.
+                sys.stdout.flush()
         except (typer.Exit, typer.Abort):
             raise
         except BrokenPipeError:
-            # Nobody reads any more, and Python would say so once more when it flushes at the end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            abandon_stdout()
             raise typer.Exit(ExitCode.ERROR) from None
         except typer.BadParameter as error:
             say(f"error: {error.format_message() if error.param else error.message}")
@@ -96,7 +98,6 @@ class Boundary(TyperGroup):
             raise typer.Exit(ExitCode.ERROR) from None
         finally:
             structlog.reset_defaults()
-        return returned
 
 
 def _tell(session: Session, error: Exception, what: str) -> None:

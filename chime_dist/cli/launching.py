@@ -16,7 +16,7 @@ from chime_dist.adapters.launch_directory import LaunchDirectory
 from chime_dist.cli.boundary import ExitCode, Session
 from chime_dist.cli.dry_run import Outline
 from chime_dist.cli.interruption import Interruptions
-from chime_dist.cli.output import counted, say, show, show_json, show_text, terminal
+from chime_dist.cli.output import abandon_stdout, counted, say, show, show_json, show_text, terminal
 from chime_dist.cli.progress import Display, Lines, LiveTable, Silence, Watch
 from chime_dist.config.loading import load_sweep
 from chime_dist.core.episode import Json
@@ -136,6 +136,18 @@ def _ended(launch: Launch, ending: Ending | None, manner: Manner) -> ExitCode:
         if code is ExitCode.COMPLETE and not report.complete:
             # Positions that were committed empty are missing from the numbers for good (G3).
             code = ExitCode.INCOMPLETE
+    try:
+        _show_results(launch, ending, code, report, manner)
+    except BrokenPipeError:
+        # How the launch ended matters more than who reads about it.
+        abandon_stdout()
+    return code
+
+
+def _show_results(
+    launch: Launch, ending: Ending | None, code: ExitCode, report: Report | None, manner: Manner
+) -> None:
+    directory = launch.directory
     if manner.as_json:
         show_json(_document(directory, ending, code, report))
     elif manner.quiet:
@@ -144,7 +156,6 @@ def _ended(launch: Launch, ending: Ending | None, manner: Manner) -> ExitCode:
         if report is not None:
             show(*to_terminal(report).renderables)
         show_text("\n".join([*_ending_lines(launch, ending), *_pointers(launch, ending), ""]))
-    return code
 
 
 def _document(directory: LaunchDirectory, ending: Ending | None, code: ExitCode, report: Report | None) -> Json:

@@ -61,6 +61,11 @@ def show_json(document: Json) -> None:
     show_text(f"{text}\n")
 
 
+def abandon_stdout() -> None:
+    """After a BrokenPipeError: nobody reads any more, and what is still buffered must not raise again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def say(text: str) -> None:
     """Tell the person something on stderr; nothing depends on whether it is read."""
     with suppress(OSError):

@@ -116,16 +116,11 @@ class HttpEndpoint(ConfigModel):
 
 
 class ScriptedEndpoint(ConfigModel):
-    """The deterministic model that ships with the package."""
+    """The deterministic model that ships with the package; what it says is in ``BackboneModel.scripted``."""
 
     kind: Literal["scripted"]
-    seed: int = 0
     latency_s: tuple[float, float] = Field(default=(0.0, 0.0), strict=False)
     """Shortest and longest time a reply takes, in seconds."""
-    script: Literal["hash", "credit_world"] = "hash"
-    """Well-formed replies without meaning, or an agent that knows the simulated benchmark ``credit_world``."""
-    gate_accuracy: float = Field(default=1.0, ge=0.0, le=1.0)
-    """With ``credit_world``: share of the gate's replies, chosen by hash, that attribute rightly."""
 
     @model_validator(mode="after")
     def _check(self) -> ScriptedEndpoint:
@@ -146,7 +141,6 @@ class LlamaCppEndpoint(ConfigModel):
     slot_tokens: Count = 2048
     """Context of one slot, in tokens."""
     threads: Count = 1
-    seed: int = 0
 
 
 def _endpoint_kind(data: Any) -> str:

@@ -13,6 +13,16 @@ EMBEDDER_ENDPOINT = "embedder"
 """The endpoint of an embedder of kind ``http``; no backbone may have this name."""
 
 
+class ScriptedModel(ConfigModel):
+    """What the shipped double says, where a backbone's endpoint is ``scripted``."""
+
+    seed: int = 0
+    script: Literal["hash", "credit_world"] = "hash"
+    """Well-formed replies without meaning, or an agent that knows the simulated benchmark ``credit_world``."""
+    gate_accuracy: float = Field(default=1.0, ge=0.0, le=1.0)
+    """With ``credit_world``: share of the gate's replies, chosen by hash, that attribute rightly."""
+
+
 class BackboneModel(ConfigModel):
     """A generative model (R9, R35, R36, R38). ``NAME`` alone is short for ``{name: NAME, model: NAME}``."""
 
@@ -36,6 +46,8 @@ class BackboneModel(ConfigModel):
     """Exceptions by what is asked for: ``action``, ``diagnosis``, ``merge``."""
     extra_body: dict[str, Json] = {}
     """Put into every request's body as it is."""
+    scripted: ScriptedModel | None = None
+    """For the shipped double only."""
 
     @model_validator(mode="before")
     @classmethod

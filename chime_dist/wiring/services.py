@@ -120,10 +120,12 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy) -> Back
     """The client of one backbone. Raises ConfigError."""
     endpoint = spec.cluster.endpoints[model.name]
     if isinstance(endpoint, ScriptedEndpoint):
-        scripted = ScriptedSettings(seed=endpoint.seed, latency_s=endpoint.latency_s)
-        agent = CreditWorldAgentSettings(seed=endpoint.seed, gate_accuracy=endpoint.gate_accuracy)
-        script = CreditWorldAgent(agent) if endpoint.script == "credit_world" else None
-        return ScriptedBackbone(scripted, script=script)
+        says = model.scripted or ScriptedModel()
+        agent = CreditWorldAgentSettings(seed=says.seed, gate_accuracy=says.gate_accuracy)
+        return ScriptedBackbone(
+            ScriptedSettings(seed=says.seed, latency_s=endpoint.latency_s),
+            script=CreditWorldAgent(agent) if says.script == "credit_world" else None,
+        )
     settings = ChatSettings(
         name=model.name,
         base_url=spec.served[model.name] if isinstance(endpoint, LlamaCppEndpoint) else endpoint.url.reveal(),
@@ -136,7 +138,7 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy) -> Back
         retry=retry,
     )
     if isinstance(endpoint, LlamaCppEndpoint):
-        settings = settings.model_copy(update={"seed": endpoint.seed, "thinking": None})
+        settings = settings.model_copy(update={"thinking": None})
     else:
         key = endpoint.api_key
         headers = {name: SecretStr(value.reveal()) for name, value in endpoint.headers.items()}

@@ -24,7 +24,7 @@ from chime_dist.adapters.scripted import ScriptedBackbone
 from chime_dist.benchmarks.credit_world.benchmark import CreditWorld, CreditWorldOptions
 from chime_dist.benchmarks.credit_world.environment import CreditEnvironment, tool_definition
 from chime_dist.config.cluster import ClusterConfig, ScriptedEndpoint
-from chime_dist.config.models import BackboneModel
+from chime_dist.config.models import BackboneModel, ScriptedModel
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.credit_world import (
     FAMILIES,
@@ -464,10 +464,10 @@ async def test_a_prompt_of_no_case_is_left_to_the_hash() -> None:
 
 
 async def test_a_scripted_endpoint_can_be_this_agent(tmp_path: Path) -> None:
-    endpoint = ScriptedEndpoint(kind="scripted", script="credit_world", gate_accuracy=0.0)
-    cluster = ClusterConfig(endpoints={"double": endpoint})
+    cluster = ClusterConfig(endpoints={"double": ScriptedEndpoint(kind="scripted")})
     spec = services.LaunchSpec("launch", tmp_path, tmp_path, {}, cluster, {})
-    model = BackboneModel(name="double", model="double")
+    scripted = ScriptedModel(script="credit_world", gate_accuracy=0.0)
+    model = BackboneModel(name="double", model="double", scripted=scripted)
     backbone = services.backbone(spec, model, RetryPolicy())
     asked = review(CASE, choice(CASE, True, True), Outcome.SUCCESS)
     blind = CreditWorldAgent(CreditWorldAgentSettings(gate_accuracy=0.0))

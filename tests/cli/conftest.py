@@ -26,7 +26,7 @@ methods:
     retrieval: {min_similarity: 0.0}
     evolution: {conf_threshold: 0.0, addition: "off"}
   - no_plan
-backbones: [m]
+backbones: [{name: m, scripted: {seed: 2}}]
 orderings: [0]
 embedder: {kind: hashing, dim: 32}
 protocol: {limit: 20, epochs: 2, window: 2}
@@ -34,7 +34,7 @@ requests: {timeout_s: 30.0, max_retries: 0}
 cluster:
   slots: 4
   endpoints:
-    m: {kind: scripted, seed: 2}
+    m: {kind: scripted}
 """
 """Two runs; the method with memory takes 28 train positions and 6 eval indexes, the other one 14 and 6."""
 

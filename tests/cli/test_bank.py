@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.core.bank import BankState
-from chime_dist.core.journal import GENESIS
+from chime_dist.core.bank import BankState, Event
+from chime_dist.core.episode import Outcome
+from chime_dist.core.journal import GENESIS, JournalEntry, content_hash
 from chime_dist.wiring.results import JournalFile, evaluation_of
 from tests.cli.conftest import Program, run_of
 
@@ -51,6 +53,33 @@ def test_the_bank_at_an_earlier_version_is_the_replay_of_that_many_entries(
     assert (first["digest"], first["content_hash"], first["collections"]) == (BankState().digest(), GENESIS, {})
     digests = [program.json("bank", "at", launch.path, "chime", str(version))["digest"] for version in (14, 28)]
     assert digests[0] != digests[1]
+
+
+def test_a_record_of_another_method_is_shown_by_its_payload(
+    program: Program, launch: LaunchDirectory, journal: Path
+) -> None:
+    """State is generic: records need not be CHIME's memories."""
+    event = Event(op="put", kind="rule", collection="rules", id="0-0", payload={"rule": "measure twice"})
+    content: dict[str, Any] = {
+        "position": 0,
+        "task": "t",
+        "outcome": Outcome.SUCCESS,
+        "diagnosis": None,
+        "events": (event,),
+    }
+    entry = JournalEntry(
+        **content,
+        content_hash=content_hash(GENESIS, **content),
+        run_id=journal.parent.name,
+        fence=1,
+        attempt="a",
+        read_version=0,
+        committed_at="2026-11-01T00:00:00+00:00",
+    )
+    journal.write_text(entry.line() + "\n")
+    shown = program("bank", "at", launch.path, "chime").stdout
+    assert "rules, 1 item" in shown
+    assert '{"rule":"measure twice"}' in shown
 
 
 @pytest.mark.parametrize("version", ["29", "-1", "newest"])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -126,7 +129,7 @@ def test_an_unknown_method_is_a_usage_error_with_the_likely_name(program: Progra
 def test_a_backbone_that_does_not_answer_exits_with_1_and_names_the_log_and_the_way_on(program: Program) -> None:
     """A9: every backbone completes one token before anything starts."""
     dead = "m: {kind: http, url: 'http://127.0.0.1:9/v1'}"
-    result = program("sweep", program.write(SWEEP.replace("m: {kind: scripted, seed: 2}", dead)))
+    result = program("sweep", program.write(SWEEP.replace("m: {kind: scripted}", dead)))
     assert result.exit_code == 1
     launch = LaunchDirectory.open(program.folder / "runs" / "latest")
     path = launch.path.relative_to(program.folder)
@@ -137,6 +140,58 @@ def test_a_backbone_that_does_not_answer_exits_with_1_and_names_the_log_and_the_
     assert status is not None
     assert status.state == "incomplete"
     assert "launch.failed" in launch.log_file.read_text()
+
+
+class _FailingModel(BaseHTTPRequestHandler):
+    """Completes one token for the first request, and is out of order from then on."""
+
+    answered = 0
+
+    def do_POST(self) -> None:
+        """One chat completion, or 503."""
+        self.rfile.read(int(self.headers["content-length"]))
+        first, _FailingModel.answered = _FailingModel.answered == 0, _FailingModel.answered + 1
+        message = {"role": "assistant", "content": "hello"}
+        body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
+        self.send_response(200 if first else 503)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def failing_model() -> Iterator[str]:
+    """The URL of a model server that fails."""
+    _FailingModel.answered = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), _FailingModel) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_launch_that_pauses_exits_with_3_and_says_why_and_how_to_go_on(
+    program: Program, failing_model: str
+) -> None:
+    """A backbone that is down pauses the launch after three infra positions in a row."""
+    served = SWEEP.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{failing_model}'}}")
+    result = program("sweep", program.write(served))
+    assert result.exit_code == 3
+    assert "Paused: 3 train positions in a row ended infra. Repair the cause, then go on with" in result.stdout
+    assert "backbone: server_error" in result.stdout
+    assert "INCOMPLETE" in result.stdout
+    status = LaunchDirectory.open(program.folder / "runs" / "latest").status()
+    assert status is not None
+    assert status.state == "paused"
+    shown = program("show", "runs/latest", "no_plan", "train:0").stdout
+    assert "infra (backbone: server_error" in shown
+    assert "version 0 to 1, committed" in shown
+    assert "empty: infra:backbone" in shown
 
 
 def test_resume_of_a_complete_launch_keeps_everything(program: Program, launch: LaunchDirectory) -> None:

@@ -29,7 +29,7 @@ def root_after(*overrides: str, text: str = SWEEP) -> Any:
         ("methods.0.retrieval.k=5", ["methods", 0], {"name": "chime", "retrieval": {"k": 5}}),
         ("methods.no_plan=chime", ["methods", 1], "chime"),
         ("backbones.qwen3.5-flash.thinking=true", ["backbones", 0, "thinking"], True),
-        ("cluster.endpoints.qwen3.5-flash.seed=2", ["cluster", "endpoints", "qwen3.5-flash", "seed"], 2),
+        ("cluster.endpoints.qwen3.5-flash.latency_s=2", ["cluster", "endpoints", "qwen3.5-flash", "latency_s"], 2),
         ('cluster.endpoints."new.one".kind=scripted', ["cluster", "endpoints", "new.one", "kind"], "scripted"),
         ("orderings=[0, 5]", ["orderings"], [0, 5]),
         ("roles={gate: {name: g}}", ["roles"], {"gate": {"name": "g"}}),
@@ -91,8 +91,8 @@ def test_a_name_that_two_entries_have_asks_for_an_index() -> None:
         ("protocol.limt=3", r"--set protocol\.limt: protocol\.limt: unknown key; did you mean 'limit'\?"),
         ("protocol.limit=many", r'--set protocol\.limit: protocol\.limit: "many": expected a whole number'),
         (
-            "cluster.endpoints.qwen3.5-flash.sede=1",
-            r'cluster\.endpoints\."qwen3\.5-flash"\.sede: unknown key; did you mean \'seed\'\?',
+            "cluster.endpoints.qwen3.5-flash.latency=1",
+            r'cluster\.endpoints\."qwen3\.5-flash"\.latency: unknown key; did you mean \'latency_s\'\?',
         ),
     ],
 )

@@ -104,12 +104,12 @@ class Launched:
             on_progress=lambda _: None,
         )
         vital = [asyncio.create_task(owner.run()), *(asyncio.create_task(worker.run()) for worker in workers)]
-        driving = asyncio.create_task(driver.run())
+        driving: asyncio.Task[Ending] = asyncio.create_task(driver.run())
         try:
             await asyncio.wait([driving, *vital], return_when=asyncio.FIRST_COMPLETED)
-            for task in vital:
-                if task.done():
-                    task.result()
+            for part in vital:
+                if part.done():
+                    part.result()
             return driving.result()
         finally:
             for task in (driving, *vital):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -79,7 +80,7 @@ def rows_below(runs: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in runs.rglob("episodes.jsonl"))
 
 
-def rows_of(launch: Path) -> list[dict[str, object]]:
+def rows_of(launch: Path) -> list[dict[str, Any]]:
     """Every row of a launch."""
     lines = [line for path in sorted(launch.rglob("episodes.jsonl")) for line in path.read_text().splitlines()]
     return [json.loads(line) for line in lines]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ SWEEP = """\
 name: crash
 benchmarks: [{{name: credit_world, families: 4, tasks_per_family: 10, action_mode: json_schema}}]
 methods: [chime, no_plan]
-backbones: [m]
+backbones: [{{name: m, scripted: {{script: credit_world}}}}]
 orderings: [0, 1]
 embedder: {{kind: hashing, dim: 64}}
 protocol: {{epochs: 1, window: 6}}
@@ -31,7 +32,7 @@ cluster:
   lease_s: 5
   runs_dir: runs
   state_dir: state
-  endpoints: {{m: {{kind: scripted, script: credit_world, latency_s: [0.0, 0.06]}}}}
+  endpoints: {{m: {{kind: scripted, latency_s: [0.0, 0.06]}}}}
 {cluster}"""
 
 CLUSTERS = {
@@ -55,7 +56,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
     folder = prepared(tmp_path_factory.mktemp("calm") / "sweep", "local")
     assert finish(start(["sweep", "sweep.yaml"], folder), folder) == 0, (folder / "output.txt").read_text()
     journals = journals_of(launch_below(folder / "runs"))
-    assert any(event.kind == "content.merge" for entries in journals.values() for e in entries for event in e.events)
+    assert any(
+        event.kind == "content.merge" for entries in journals.values() for e in entries for event in e.events
+    )
     return {run: [entry.content_hash for entry in entries] for run, entries in journals.items()}
 
 
@@ -72,21 +75,20 @@ def test_a_sweep_that_is_killed_and_resumed_ends_as_if_nothing_had_happened(
         wait_for_rows(process, folder / "runs", 45 * kills)
         kill_tree(process)
         launch = launch_below(folder / "runs")
-        seen |= {row["unit"]["run_id"] + key_of(row): row["attempt"] for row in rows_of(launch)}  # type: ignore[index]
+        seen |= {key_of(row): row["attempt"] for row in rows_of(launch)}
         process = start(["resume", str(launch)], folder)
     assert finish(process, folder) == 0, (folder / "output.txt").read_text()
     rows = rows_of(launch)
-    final = {row["unit"]["run_id"] + key_of(row): row["attempt"] for row in rows if row["final"]}  # type: ignore[index]
+    final = {key_of(row): row["attempt"] for row in rows if row["final"]}
     assert len(final) == EPISODES
-    assert set(Counter(row["unit"]["run_id"] + key_of(row) for row in rows).values()) == {1}  # type: ignore[index]
+    assert set(Counter(key_of(row) for row in rows).values()) == {1}
     assert {key: final[key] for key in seen} == seen
     chains = {run: [e.content_hash for e in entries] for run, entries in journals_of(launch).items()}
     assert chains == undisturbed
     assert not [path for path in (folder / "runs").rglob("*.tmp")]
 
 
-def key_of(row: dict[str, object]) -> str:
-    """Phase and position of a row."""
+def key_of(row: dict[str, Any]) -> str:
+    """Run, phase and position of a row."""
     unit = row["unit"]
-    assert isinstance(unit, dict)
-    return f":{unit['phase']}:{unit['position']}"
+    return f"{unit['run_id']}:{unit['phase']}:{unit['position']}"

@@ -15,7 +15,7 @@ SWEEP = """\
 name: ray
 benchmarks: [{{name: credit_world, families: 6, tasks_per_family: 12, steps: 1}}]
 methods: [chime]
-backbones: [m]
+backbones: [{{name: m, scripted: {{script: credit_world}}}}]
 orderings: [0]
 embedder: {{kind: hashing, dim: 64}}
 protocol: {{epochs: 2, window: 16}}
@@ -25,7 +25,7 @@ cluster:
   max_deliveries: 20
   runs_dir: runs
   state_dir: state
-  endpoints: {{m: {{kind: scripted, script: credit_world, latency_s: [0.0, 0.1]}}}}
+  endpoints: {{m: {{kind: scripted, latency_s: [0.0, 0.1]}}}}
 {cluster}"""
 
 RAY = "  redis: embedded\n  qdrant: edge\n  execution: ray\n  ray: {{num_cpus: 2}}\n  workers: {workers}\n"
@@ -82,7 +82,7 @@ def test_sixteen_workers_that_are_killed_at_random_commit_the_same(tmp_path: Pat
     assert len(killed) == 5
     assert chain(folder) == reference
     final = [row for row in rows_of(launch_below(folder / "runs")) if row["final"]]
-    units = [(row["unit"]["phase"], row["unit"]["position"]) for row in final]  # type: ignore[index]
+    units = [(row["unit"]["phase"], row["unit"]["position"]) for row in final]
     assert len(units) == len(set(units)) == 2 * 48 + 24
 
 
