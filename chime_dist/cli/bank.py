@@ -11,8 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from chime_dist.adapters.file_journal import JOURNAL_NAME
-from chime_dist.adapters.launch_directory import RunFolder
+from chime_dist.adapters.directory.file_journal import JOURNAL_NAME
+from chime_dist.adapters.directory.launch_directory import RunFolder
 from chime_dist.cli.boundary import ExitCode
 from chime_dist.cli.output import counted, foreign, say, show, show_json
 from chime_dist.cli.targets import Target, find

@@ -8,8 +8,8 @@ from typing import Literal
 
 import typer
 
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import LaunchDirectory, list_launches
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, list_launches
 from chime_dist.cli.boundary import ExitCode
 from chime_dist.cli.episode_view import episode_view
 from chime_dist.cli.launch_view import launch_view, launches_view, run_view

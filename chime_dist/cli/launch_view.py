@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from chime_dist.adapters.episode_archive import Phase, PhaseTotals
-from chime_dist.adapters.launch_directory import LaunchDirectory, LaunchSummary, RunEntry
+from chime_dist.adapters.directory.episode_archive import Phase, PhaseTotals
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, LaunchSummary, RunEntry
 from chime_dist.cli.output import foreign
 from chime_dist.core.episode import EpisodeRecord, Outcome
 from chime_dist.wiring.results import Standing

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.cli.boundary import ExitCode, Session
 from chime_dist.cli.dry_run import Outline
 from chime_dist.cli.interruption import Interruptions

@@ -10,7 +10,7 @@ from typing import Literal
 
 import typer
 
-from chime_dist.adapters.launch_directory import LATEST, MANIFEST, LaunchDirectory
+from chime_dist.adapters.directory.launch_directory import LATEST, MANIFEST, LaunchDirectory
 from chime_dist.errors import RunDirectoryError
 
 _EPISODE = re.compile(r"(?:(?P<run>.+):)?(?P<phase>train|eval):(?:v(?P<version>\d+):)?(?P<position>\d+)")

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from chime_dist.adapters.change_feed import ChangeFeed
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.file_journal import FileJournal
-from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.adapters.local_queue import LocalQueue
-from chime_dist.adapters.redis_preflight import preflight
-from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.adapters.directory.episode_store import EpisodeStore
+from chime_dist.adapters.directory.file_journal import FileJournal
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.local.change_feed import ChangeFeed
+from chime_dist.adapters.local.queue import LocalQueue
+from chime_dist.adapters.redis.preflight import preflight
 from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role

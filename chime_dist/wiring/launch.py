@@ -14,12 +14,12 @@ from pathlib import Path
 import structlog
 from pydantic import SecretStr
 
-from chime_dist.adapters.artifact_json import encode
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.durable_file import replace_files
-from chime_dist.adapters.launch_directory import LaunchDirectory, RunEntry
-from chime_dist.adapters.llamacpp import LlamaCppServer, LlamaCppSettings
-from chime_dist.adapters.redis_server import EmbeddedRedis
+from chime_dist.adapters.directory.artifact_json import encode
+from chime_dist.adapters.directory.durable_file import replace_files
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry
+from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
+from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.config.cluster import LlamaCppEndpoint
 from chime_dist.config.loading import restore_sweep
 from chime_dist.config.resume import compare

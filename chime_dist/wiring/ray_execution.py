@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.episode_store import EpisodeStore
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.ray.actors import (
     BankActor,
     EmbedderActor,
@@ -21,7 +22,6 @@ from chime_dist.adapters.ray.actors import (
 )
 from chime_dist.adapters.ray.cluster import RayCluster
 from chime_dist.adapters.ray.handles import RayBank, RayModels, RayRecords, RayWorker
-from chime_dist.adapters.run_directory import EpisodeStore
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.engine.bank_owner import BankOwner

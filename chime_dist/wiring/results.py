@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from chime_dist.adapters.artifact_json import decode
-from chime_dist.adapters.durable_file import make_folders, replace_files
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import MANIFEST, LaunchDirectory, RunEntry, RunFolder
+from chime_dist.adapters.directory.artifact_json import decode
+from chime_dist.adapters.directory.durable_file import make_folders, replace_files
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirectory, RunEntry, RunFolder
 from chime_dist.config.policy import ProtocolSpec
 from chime_dist.config.run import RunConfig
 from chime_dist.config.validation import validated

@@ -13,24 +13,24 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from chime_dist.adapters.caching_embedder import CachingEmbedder
-from chime_dist.adapters.chat import ChatBackbone
-from chime_dist.adapters.chat_request import ChatSettings
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
-from chime_dist.adapters.hashing_embedder import HashingEmbedder
-from chime_dist.adapters.http_embedder import HttpEmbedder, HttpEmbedderSettings
-from chime_dist.adapters.memory_store import MemoryStore
-from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
-from chime_dist.adapters.qdrant_server import QdrantServerStore
-from chime_dist.adapters.redis_connection import RedisConnection
-from chime_dist.adapters.redis_journal import RedisJournal
-from chime_dist.adapters.redis_keys import RedisKeys
-from chime_dist.adapters.redis_queue import RedisQueue
-from chime_dist.adapters.scripted import ScriptedBackbone, ScriptedSettings
-from chime_dist.adapters.sentence_embedder import SentenceEmbedder, SentenceEmbedderSettings
+from chime_dist.adapters.embedding.caching import CachingEmbedder
+from chime_dist.adapters.embedding.hashing import HashingEmbedder
+from chime_dist.adapters.embedding.http import HttpEmbedder, HttpEmbedderSettings
+from chime_dist.adapters.embedding.sentence import SentenceEmbedder, SentenceEmbedderSettings
+from chime_dist.adapters.local.memory_store import MemoryStore
+from chime_dist.adapters.models.chat import ChatBackbone
+from chime_dist.adapters.models.chat_request import ChatSettings
+from chime_dist.adapters.models.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
+from chime_dist.adapters.models.scripted import ScriptedBackbone, ScriptedSettings
+from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
+from chime_dist.adapters.qdrant.server import QdrantServerStore
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.journal import RedisJournal
+from chime_dist.adapters.redis.keys import RedisKeys
+from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, ScriptedEndpoint
-from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel
+from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel, ScriptedModel
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.core.retry import RetryPolicy

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from chime_dist.adapters.durable_file import Disk
-from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.adapters.directory.durable_file import Disk
+from chime_dist.adapters.directory.episode_store import EpisodeStore
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.core.episode import EpisodeTrace, Outcome
 from tests.adapters.traces import NOW, launch_in, trace, unit
 

@@ -15,8 +15,8 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from structlog.testing import capture_logs
 
-from chime_dist.adapters.chat import ChatBackbone
-from chime_dist.adapters.chat_request import ChatSettings, request_body
+from chime_dist.adapters.models.chat import ChatBackbone
+from chime_dist.adapters.models.chat_request import ChatSettings, request_body
 from chime_dist.core.chat_reply import assistant_message
 from chime_dist.core.episode import Usage
 from chime_dist.core.model_call import ChatRequest

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chime_dist.adapters.durable_file import AppendLog, Disk, replace_files
+from chime_dist.adapters.directory.durable_file import AppendLog, Disk, replace_files
 from tests.adapters.faulty_disks import CountingDisk
 
 

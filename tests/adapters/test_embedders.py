@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from chime_dist.adapters.caching_embedder import CachingEmbedder, VectorCache
-from chime_dist.adapters.hashing_embedder import HashingEmbedder, hashed_vector
+from chime_dist.adapters.embedding.caching import CachingEmbedder, VectorCache
+from chime_dist.adapters.embedding.hashing import HashingEmbedder, hashed_vector
+from chime_dist.adapters.embedding.sentence import SentenceEmbedder, SentenceEmbedderSettings
 from chime_dist.adapters.installed_package import package_directory
-from chime_dist.adapters.sentence_embedder import SentenceEmbedder, SentenceEmbedderSettings
 from chime_dist.core.vector import Vector, similarities, unit_rows
 from chime_dist.errors import ConfigError, EmbeddingError, MissingExtraError
 from chime_dist.ports import EmbedderFingerprint
@@ -54,7 +54,8 @@ def test_hashed_vectors_are_the_same_on_every_machine() -> None:
 
 def test_hashed_vectors_do_not_depend_on_the_processes_hash_seed() -> None:
     code = (
-        "from chime_dist.adapters.hashing_embedder import hashed_vector as h; print(h('Book a flight', 64).sha256)"
+        "from chime_dist.adapters.embedding.hashing import hashed_vector as h\n"
+        "print(h('Book a flight', 64).sha256)"
     )
     seen = {
         subprocess.run(

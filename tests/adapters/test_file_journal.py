@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from chime_dist.adapters.durable_file import Disk
-from chime_dist.adapters.file_journal import FENCE_NAME, JOURNAL_NAME, FileJournal
+from chime_dist.adapters.directory.durable_file import Disk
+from chime_dist.adapters.directory.file_journal import FENCE_NAME, JOURNAL_NAME, FileJournal
 from chime_dist.errors import RunDirectoryError
 from chime_dist.ports import Appended
 

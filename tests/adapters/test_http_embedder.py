@@ -16,7 +16,7 @@ from aiohttp import web
 from pydantic import SecretStr, ValidationError
 from structlog.testing import capture_logs
 
-from chime_dist.adapters.http_embedder import HttpEmbedder, HttpEmbedderSettings
+from chime_dist.adapters.embedding.http import HttpEmbedder, HttpEmbedderSettings
 from chime_dist.config.cluster import ClusterConfig, HttpEndpoint
 from chime_dist.config.models import BackboneModel, EmbedderModel
 from chime_dist.config.run import RunConfig

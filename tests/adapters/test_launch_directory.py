@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from chime_dist.adapters.code_version import code_commit, versions
-from chime_dist.adapters.launch_directory import LaunchDirectory, RunEntry, list_launches
+from chime_dist.adapters.directory.code_version import code_commit, versions
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry, list_launches
 from chime_dist.errors import RunDirectoryError
 from tests.adapters.traces import NOW, RUN, launch_in, unit
 
@@ -139,7 +139,7 @@ def test_the_status_is_replaced_as_a_whole(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from tests.adapters.traces import NOW
 lock = LaunchDirectory.open(Path(sys.argv[1])).driver_lock()
 lock.acquire(NOW)

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chime_dist.adapters import llamacpp
-from chime_dist.adapters.chat import ChatBackbone
-from chime_dist.adapters.chat_request import ChatSettings
-from chime_dist.adapters.llamacpp import LlamaCppServer, LlamaCppSettings, model_file
+from chime_dist.adapters.models import llamacpp
+from chime_dist.adapters.models.chat import ChatBackbone
+from chime_dist.adapters.models.chat_request import ChatSettings
+from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings, model_file
 from chime_dist.core.model_call import ChatRequest
 from chime_dist.errors import BackboneError, ConfigError, MissingExtraError, ServiceError
 
@@ -101,7 +101,7 @@ async def test_it_answers_by_schema_and_grammar_and_tells_an_overflow(tmp_path: 
 PARENT = """
 import asyncio, sys, time
 from pathlib import Path
-from chime_dist.adapters.llamacpp import LlamaCppServer, LlamaCppSettings
+from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
 
 async def main():
     server = await LlamaCppServer.start(LlamaCppSettings(), Path(sys.argv[1]))

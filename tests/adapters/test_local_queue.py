@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from chime_dist.adapters.change_feed import ChangeFeed
-from chime_dist.adapters.local_queue import LocalQueue
+from chime_dist.adapters.local.change_feed import ChangeFeed
+from chime_dist.adapters.local.queue import LocalQueue
 from chime_dist.ports import Change
 from tests.contract.labs import SkippingClock, train_unit
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
-from chime_dist.adapters.qdrant_edge_directory import ShardDirectory
+from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
+from chime_dist.adapters.qdrant.edge_directory import ShardDirectory
 from chime_dist.core.bank import BankState, Record
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BankMismatchError, ServiceError
@@ -26,7 +26,7 @@ EAST = Vector.of([1, 0])
 
 _OWNER = """
 import asyncio, pathlib, sys
-from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
+from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
 from chime_dist.core.bank import BankState, Record
 from chime_dist.core.vector import Vector
 from chime_dist.ports import EmbedderFingerprint, Namespace
@@ -205,7 +205,7 @@ def test_a_missing_engine_names_the_extra() -> None:
     script = (
         "import sys; sys.modules['qdrant_edge'] = None\n"
         "from pathlib import Path\n"
-        "from chime_dist.adapters.qdrant_edge import QdrantEdgeStore\n"
+        "from chime_dist.adapters.qdrant.edge import QdrantEdgeStore\n"
         "from chime_dist.errors import MissingExtraError\n"
         "try: QdrantEdgeStore(Path('.'))\n"
         "except MissingExtraError as error: print(error)\n"

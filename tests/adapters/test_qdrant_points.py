@@ -7,7 +7,7 @@ import uuid
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chime_dist.adapters.qdrant_points import best, first_ask, next_ask, point_id, point_payload, stable_uuid
+from chime_dist.adapters.qdrant.points import best, first_ask, next_ask, point_id, point_payload, stable_uuid
 from chime_dist.core.projection import OPEN_END, PointKey
 from chime_dist.ports import Namespace
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from qdrant_client import AsyncQdrantClient, models
 
-from chime_dist.adapters.qdrant_server import QdrantServerStore
+from chime_dist.adapters.qdrant.server import QdrantServerStore
 from chime_dist.core.bank import BankState, Record
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BankMismatchError, ServiceError

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from chime_dist.adapters.redis_connection import RedisConnection
-from chime_dist.adapters.redis_preflight import preflight
-from chime_dist.adapters.redis_server import find_redis_server
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.preflight import preflight
+from chime_dist.adapters.redis.server import find_redis_server
 from chime_dist.errors import ServiceError
 from tests.adapters.lossy_proxy import LossyProxy
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.adapters.redis_connection import RedisConnection
-from chime_dist.adapters.redis_keys import CHANGES_KEPT, GROUP, RedisKeys
-from chime_dist.adapters.redis_queue import RedisQueue
-from chime_dist.adapters.redis_scripts import QueueScripts
-from chime_dist.adapters.redis_server import EmbeddedRedis
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.keys import CHANGES_KEPT, GROUP, RedisKeys
+from chime_dist.adapters.redis.queue import RedisQueue
+from chime_dist.adapters.redis.scripts import QueueScripts
+from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.errors import ConfigError, ServiceError
 from chime_dist.ports import Completed, Lease
 from tests.adapters.lossy_proxy import LossyProxy

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.adapters import redis_server
-from chime_dist.adapters.redis_preflight import preflight
-from chime_dist.adapters.redis_server import EmbeddedRedis, find_redis_server
+from chime_dist.adapters.redis import server as redis_server
+from chime_dist.adapters.redis.preflight import preflight
+from chime_dist.adapters.redis.server import EmbeddedRedis, find_redis_server
 from chime_dist.errors import MissingExtraError, ServiceError
 from chime_dist.ports import Appended, Completed
 from tests.contract.labs import LEASE_S, RedisLab, proposal_of, train_unit
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 CHILD = """
 import asyncio, sys, threading, time
 from pathlib import Path
-from chime_dist.adapters.redis_server import EmbeddedRedis
+from chime_dist.adapters.redis.server import EmbeddedRedis
 
 servers = []
 thread = threading.Thread(target=lambda: servers.append(asyncio.run(EmbeddedRedis.start(Path(sys.argv[1])))))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.adapters.durable_file import Disk
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.adapters.directory.durable_file import Disk
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.episode_store import EpisodeStore
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.core.episode import Outcome, Usage
 from chime_dist.errors import RunDirectoryError
 from chime_dist.ports import RecordStore

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from chime_dist.adapters.durable_file import Disk
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import LaunchDirectory, list_launches
-from chime_dist.adapters.run_directory import EpisodeStore
-from chime_dist.adapters.run_writer import RunWriter
+from chime_dist.adapters.directory.durable_file import Disk
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.episode_store import EpisodeStore
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, list_launches
+from chime_dist.adapters.directory.run_writer import RunWriter
 from chime_dist.core.episode import Outcome
 from chime_dist.errors import RunDirectoryError
 from tests.adapters.faulty_disks import CountingDisk, episodes
@@ -198,8 +198,8 @@ async def test_an_unexpected_error_reaches_every_waiting_writer_and_the_store_go
 FILE_SIZE_LIMIT = """
 import asyncio, resource, sys
 from pathlib import Path
-from chime_dist.adapters.launch_directory import LaunchDirectory, list_launches
-from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, list_launches
+from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.errors import RunDirectoryError
 from tests.adapters.traces import NOW, trace, unit
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chime_dist.adapters.schema_instance import HashDraws, InstanceBuilder, SchemaError
-from chime_dist.adapters.scripted import ScriptedBackbone, ScriptedSettings
+from chime_dist.adapters.models.schema_instance import HashDraws, InstanceBuilder, SchemaError
+from chime_dist.adapters.models.scripted import ScriptedBackbone, ScriptedSettings
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.errors import BackboneError
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.core.episode import (
     EndReason,
     EpisodeRecord,

@@ -12,15 +12,15 @@ from typing import Literal
 import pytest
 from pydantic import ValidationError
 
-from chime_dist.adapters.change_feed import ChangeFeed
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
-from chime_dist.adapters.file_journal import FileJournal
-from chime_dist.adapters.hashing_embedder import hashed_vector
-from chime_dist.adapters.local_queue import LocalQueue
-from chime_dist.adapters.memory_store import MemoryStore
-from chime_dist.adapters.run_directory import EpisodeStore
-from chime_dist.adapters.scripted import ScriptedBackbone
+from chime_dist.adapters.directory.episode_store import EpisodeStore
+from chime_dist.adapters.directory.file_journal import FileJournal
+from chime_dist.adapters.embedding.hashing import hashed_vector
+from chime_dist.adapters.local.change_feed import ChangeFeed
+from chime_dist.adapters.local.memory_store import MemoryStore
+from chime_dist.adapters.local.queue import LocalQueue
+from chime_dist.adapters.models.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
+from chime_dist.adapters.models.scripted import ScriptedBackbone
 from chime_dist.benchmarks.credit_world.benchmark import CreditWorld, CreditWorldOptions
 from chime_dist.benchmarks.credit_world.environment import CreditEnvironment, tool_definition
 from chime_dist.config.cluster import ClusterConfig, ScriptedEndpoint

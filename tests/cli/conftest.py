@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.cli.app import app
 
 SWEEP = """\

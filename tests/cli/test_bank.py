@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.core.bank import BankState, Event
 from chime_dist.core.episode import Outcome
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 import chime_dist
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.cli.boundary import Boundary, Session
 from chime_dist.errors import ConfigError, FencedError, ServiceError
 from tests.cli.conftest import SWEEP, Program

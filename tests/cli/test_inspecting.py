@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.core.journal import JournalEntry
 from chime_dist.wiring.results import JournalFile
 from tests.cli.conftest import CHIME_EPISODES, Program, run_of

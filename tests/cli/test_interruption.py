@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.adapters.episode_archive import EpisodeArchive
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.cli.interruption import Interruptions
 from chime_dist.engine.driver import Ending
 from tests.cli.conftest import Program

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from chime_dist.adapters.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from tests.cli.conftest import CHIME_EPISODES, NO_PLAN_EPISODES, SWEEP, Program, run_of
 
 EPISODES = CHIME_EPISODES + NO_PLAN_EPISODES

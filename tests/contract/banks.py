@@ -16,9 +16,9 @@ from pathlib import Path
 
 from qdrant_client import AsyncQdrantClient
 
-from chime_dist.adapters.memory_store import MemoryStore
-from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
-from chime_dist.adapters.qdrant_server import QdrantServerStore
+from chime_dist.adapters.local.memory_store import MemoryStore
+from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
+from chime_dist.adapters.qdrant.server import QdrantServerStore
 from chime_dist.core.bank import BankState, Event, ItemId, apply
 from chime_dist.core.vector import Vector, at_least, similarities, unit_rows
 from chime_dist.ports import BankStore, EmbedderFingerprint, Namespace

@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from chime_dist.adapters.change_feed import ChangeFeed
-from chime_dist.adapters.file_journal import FileJournal
-from chime_dist.adapters.local_queue import LocalQueue
-from chime_dist.adapters.redis_connection import RedisConnection
-from chime_dist.adapters.redis_journal import RedisJournal
-from chime_dist.adapters.redis_keys import GROUP, NOBODY, RedisKeys
-from chime_dist.adapters.redis_queue import RedisQueue
-from chime_dist.adapters.redis_server import EmbeddedRedis
+from chime_dist.adapters.directory.file_journal import FileJournal
+from chime_dist.adapters.local.change_feed import ChangeFeed
+from chime_dist.adapters.local.queue import LocalQueue
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.journal import RedisJournal
+from chime_dist.adapters.redis.keys import GROUP, NOBODY, RedisKeys
+from chime_dist.adapters.redis.queue import RedisQueue
+from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.core.episode import Outcome, Proposal, Unit
 from chime_dist.ports import Journal, Queue
 

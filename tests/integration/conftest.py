@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.adapters.redis_server import EmbeddedRedis
+from chime_dist.adapters.redis.server import EmbeddedRedis
 
 
 @pytest.fixture

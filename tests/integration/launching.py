@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.hashing_embedder import HashingEmbedder
-from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.adapters.run_directory import EpisodeStore
+from chime_dist.adapters.directory.episode_store import EpisodeStore
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.embedding.hashing import HashingEmbedder
 from chime_dist.config.models import BackboneModel
 from chime_dist.core.episode import Proposal, Role, Unit
 from chime_dist.core.journal import JournalEntry, verified

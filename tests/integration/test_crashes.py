@@ -85,7 +85,7 @@ def test_a_sweep_that_is_killed_and_resumed_ends_as_if_nothing_had_happened(
     assert {key: final[key] for key in seen} == seen
     chains = {run: [e.content_hash for e in entries] for run, entries in journals_of(launch).items()}
     assert chains == undisturbed
-    assert not [path for path in (folder / "runs").rglob("*.tmp")]
+    assert not list((folder / "runs").rglob("*.tmp"))
 
 
 def key_of(row: dict[str, Any]) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from chime_dist.adapters.file_journal import FileJournal
-from chime_dist.adapters.qdrant_edge import QdrantEdgeStore
-from chime_dist.adapters.redis_connection import RedisConnection
-from chime_dist.adapters.redis_journal import RedisJournal
-from chime_dist.adapters.redis_keys import RedisKeys
-from chime_dist.adapters.redis_queue import RedisQueue
+from chime_dist.adapters.directory.file_journal import FileJournal
+from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.journal import RedisJournal
+from chime_dist.adapters.redis.keys import RedisKeys
+from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.core.bank import as_of, replay
 from chime_dist.core.journal import verified
 from chime_dist.engine.driver import Ending
@@ -86,14 +86,19 @@ async def test_a_reference_answer_reaches_no_prompt_memory_log_or_file(tmp_path:
     assert isinstance(launch.backbone, JitteryBackbone)
     assert launch.backbone.requests
     assert all(GOLD not in request.model_dump_json() for request in launch.backbone.requests)
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert any(path.suffix == ".zst" for path in files)
-    for path in files:
-        data = path.read_bytes()
-        if path.suffix == ".zst":
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        assert GOLD.encode() not in data, path
+    contents = contents_below(tmp_path)
+    assert any(name.endswith(".zst") for name in contents)
+    assert [name for name, data in contents.items() if GOLD.encode() in data] == []
     await connection.close()
+
+
+def contents_below(folder: Path) -> dict[str, bytes]:
+    """Every file, decompressed."""
+    found = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        name: zstandard.ZstdDecompressor().decompressobj().decompress(data) if name.endswith(".zst") else data
+        for name, data in found.items()
+    }
 
 
 async def test_a_flipped_byte_in_the_mirrored_journal_is_found(tmp_path: Path, redis_url: str) -> None:
@@ -105,6 +110,6 @@ async def test_a_flipped_byte_in_the_mirrored_journal_is_found(tmp_path: Path, r
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     lines = data.decode("utf-8", "surrogateescape").split("\n")[:-1]
-    with pytest.raises(JournalError, match="journal.jsonl"):
+    with pytest.raises(JournalError, match=r"journal\.jsonl"):
         list(verified(lines, str(file)))
     await connection.close()

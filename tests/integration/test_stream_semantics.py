@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-from chime_dist.adapters.change_feed import ChangeFeed
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.file_journal import FileJournal
-from chime_dist.adapters.local_queue import LocalQueue
-from chime_dist.adapters.memory_store import MemoryStore
+from chime_dist.adapters.directory.file_journal import FileJournal
+from chime_dist.adapters.local.change_feed import ChangeFeed
+from chime_dist.adapters.local.memory_store import MemoryStore
+from chime_dist.adapters.local.queue import LocalQueue
 from chime_dist.core.bank import BankState, ItemId, apply
 from chime_dist.core.credit import accepted
-from chime_dist.core.episode import Outcome, Proposal, Recall, Role
+from chime_dist.core.episode import Outcome, Recall, Role
 from chime_dist.core.evidence import EvolutionInput, ExperienceVectors, reads_of
 from chime_dist.core.evolution import finish, prepare
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash
 from chime_dist.core.memory import Stage
-from chime_dist.core.model_call import Turn
+from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.retrieval import rerank
 from chime_dist.core.vector import similarities
 from chime_dist.core.verdict import gate_schema, parse_verdict
@@ -37,135 +39,115 @@ from tests.integration.toy import JitteryBackbone, ToyBenchmark
 SIZE = 40
 
 
-async def sequential(benchmark: ToyBenchmark, epochs: int = 1) -> list[JournalEntry]:
+async def sequential(benchmark: ToyBenchmark) -> list[JournalEntry]:
     """The paper's loop (S0 Eq. 4), one task after the other, with nothing of the engine in it."""
-    models = models_on(JitteryBackbone(0.0, 0))
     state, link, entries = BankState(), GENESIS, list[JournalEntry]()
-    ids = [task.id for task in benchmark.tasks()] * epochs
-    for position, task in enumerate(ids):
-        environment = await benchmark.open(task)
-        view = environment.view
-        shown = view.model_dump(mode="json")
-
-        async def recall(stage: Stage, query: str, state: BankState = state) -> Recall:
-            [vector] = await EMBEDDER.embed([query], "query")
-            matrix = state.matrix(stage, "c")
-            sims = similarities(vector, matrix.rows)
-            hits = [Hit(record=state.records[i], sim=s) for i, s in zip(matrix.ids, sims, strict=True) if s >= 0.3]
-            hits.sort(key=lambda hit: (-hit.sim, ItemId.parse(hit.record.id)))
-            return rerank(hits[:20], OPTIONS.retrieval, stage, query, state.version)
-
-        async def ask(
-            role: Role, template: str, view: object = view, shown: object = shown, **more: object
-        ) -> str:
-            tools = more.pop("tools", ())
-            schema = more.pop("schema", None)
-            turn = Turn.model_validate(
-                {
-                    "template": f"chime/{template}",
-                    "variables": {"view": shown, "list_tools": role is not Role.EXECUTOR, **more},
-                    "conversation": view.messages,  # type: ignore[attr-defined]
-                    "tools": tools,
-                    "response_schema": schema,
-                    "schema_name": "diagnosis" if role is Role.GATE else "action",
-                }
-            )
-            reply = await models.turn(role, turn, "sequential", 60.0)
-            if role is Role.EXECUTOR:
-                await environment.act(Action(text=reply.text, tool_calls=reply.tool_calls))  # noqa: B023
-                how = reply.tool_calls[0].arguments
-                steps.append(
-                    {"kind": "action", "content": reply.text, "calls": [{"name": "act", "arguments": how}]}
-                )  # noqa: B023
-            return reply.text
-
-        steps: list[dict[str, object]] = []
-        plan_memories = await recall(Stage.PLAN, view.request)
-        plan = (await ask(Role.PLANNER, "plan", memories=_texts(plan_memories))).strip()
-        exec_memories = await recall(Stage.EXEC, f"{view.request}\n\n{plan}")
-        await ask(Role.EXECUTOR, "execute", plan=plan, memories=_texts(exec_memories), tools=view.tools)
-        outcome = Outcome.SUCCESS if await environment.score() else Outcome.FAILURE
-        memories = [*plan_memories.selected, *exec_memories.selected]
-        trace = [
-            {"index": 0, "kind": "plan", "content": plan, "data": {}},
-            *(
-                {"index": 1, "kind": s["kind"], "content": s["content"], "data": {"calls": s["calls"]}}
-                for s in steps
-            ),
-        ]
-        ids_shown = [memory.id for memory in memories]
-        text = await ask(
-            Role.GATE,
-            "review",
-            plan=plan,
-            steps=trace,
-            outcome=outcome.value,
-            memories=[memory.model_dump(mode="json") for memory in memories],
-            repair=None,
-            schema=gate_schema(ids_shown, OPTIONS.gate),
-        )
-        diagnosis = parse_verdict(text, "stop", ids_shown).diagnosis
-        assert diagnosis is not None
-        vectors = {}
-        for stage in accepted(diagnosis, OPTIONS.evolution):
-            new = diagnosis.experience[stage]
-            c, e = await EMBEDDER.embed([new.scenario, new.experience], "document")
-            vectors[stage] = ExperienceVectors(c=c, e=e)
-        given = EvolutionInput(
-            position=position,
-            outcome=outcome,
-            diagnosis=diagnosis,
-            reads=reads_of([plan_memories, exec_memories]),
-            vectors=vectors,
-        )
-        evolved = prepare(state, given, OPTIONS.evolution)
-        merged = []
-        for request in evolved.requests:
-            turn = Turn(
-                template="chime/merge",
-                variables={
-                    "scenario": request.scenario,
-                    "old": request.experience,
-                    "new": request.new.experience,
-                    "new_scenario": request.new.scenario,
-                    "rewrite_scenario": False,
-                },
-                response_schema={},
-                schema_name="merge",
-            )
-            reply = await models.turn(Role.GATE, turn, "sequential", 60.0)
-            combined = reply.text.removeprefix('{"experience": "').removesuffix('"}')
-            [e] = await EMBEDDER.embed([combined], "document")
-            merged.append(request.answered(combined, e, "llm"))
-        events = finish(state, given, merged, OPTIONS.evolution) if merged else evolved.events
-        proposal = Proposal(
-            run_id=RUN,
-            position=position,
-            task=task,
-            attempt="",
-            read_version=position,
-            outcome=outcome,
-            diagnosis=diagnosis.model_dump(mode="json"),
-        )
-        link = content_hash(
-            link, position=position, task=task, outcome=outcome, diagnosis=proposal.diagnosis, events=events
-        )
-        entry = JournalEntry(
-            position=position,
-            task=task,
-            outcome=outcome,
-            diagnosis=proposal.diagnosis,
-            events=events,
-            content_hash=link,
-            run_id=RUN,
-            fence=0,
-            attempt="",
-            read_version=position,
-            committed_at="",
-        )
-        state = apply(state, entry)
+    for position, task in enumerate(benchmark.tasks()):
+        entry = await one_position(position, benchmark, task.id, state, link)
+        state, link = apply(state, entry), entry.content_hash
         entries.append(entry)
     return entries
+
+
+async def one_position(
+    position: int, benchmark: ToyBenchmark, task: str, state: BankState, link: str
+) -> JournalEntry:
+    """Retrieve, plan, retrieve, act, score, diagnose, evolve."""
+    models = models_on(JitteryBackbone(0.0, 0))
+    environment = await benchmark.open(task)
+    view = environment.view
+
+    async def recall(stage: Stage, query: str) -> Recall:
+        [vector] = await EMBEDDER.embed([query], "query")
+        matrix = state.matrix(stage, "c")
+        sims = similarities(vector, matrix.rows)
+        hits = [Hit(record=state.records[i], sim=s) for i, s in zip(matrix.ids, sims, strict=True) if s >= 0.3]
+        hits.sort(key=lambda hit: (-hit.sim, ItemId.parse(hit.record.id)))
+        return rerank(hits[:20], OPTIONS.retrieval, stage, query, state.version)
+
+    async def ask(role: Role, template: str, variables: dict[str, Any], **turn: Any) -> ChatReply:
+        shared = {"view": view.model_dump(mode="json"), "list_tools": role is not Role.EXECUTOR}
+        asked = Turn(
+            template=f"chime/{template}", variables=shared | variables, conversation=view.messages, **turn
+        )
+        return await models.turn(role, asked, "sequential", 60.0)
+
+    plan_memories = await recall(Stage.PLAN, view.request)
+    plan = (await ask(Role.PLANNER, "plan", {"memories": _texts(plan_memories)})).text.strip()
+    exec_memories = await recall(Stage.EXEC, f"{view.request}\n\n{plan}")
+    reply = await ask(
+        Role.EXECUTOR, "execute", {"plan": plan, "memories": _texts(exec_memories)}, tools=view.tools
+    )
+    await environment.act(Action(text=reply.text, tool_calls=reply.tool_calls))
+    outcome = Outcome.SUCCESS if await environment.score() else Outcome.FAILURE
+
+    memories = [*plan_memories.selected, *exec_memories.selected]
+    calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
+    steps = [
+        {"index": 0, "kind": "plan", "content": plan, "data": {}},
+        {"index": 1, "kind": "action", "content": reply.text, "data": {"calls": calls}},
+    ]
+    shown = [memory.id for memory in memories]
+    verdict = await ask(
+        Role.GATE,
+        "review",
+        {
+            "plan": plan,
+            "steps": steps,
+            "outcome": outcome.value,
+            "memories": [memory.model_dump(mode="json") for memory in memories],
+            "repair": None,
+        },
+        response_schema=gate_schema(shown, OPTIONS.gate),
+        schema_name="diagnosis",
+    )
+    diagnosis = parse_verdict(verdict.text, "stop", shown).diagnosis
+    assert diagnosis is not None
+
+    vectors = {}
+    for stage in accepted(diagnosis, OPTIONS.evolution):
+        new = diagnosis.experience[stage]
+        c, e = await EMBEDDER.embed([new.scenario, new.experience], "document")
+        vectors[stage] = ExperienceVectors(c=c, e=e)
+    given = EvolutionInput(
+        position=position,
+        outcome=outcome,
+        diagnosis=diagnosis,
+        reads=reads_of([plan_memories, exec_memories]),
+        vectors=vectors,
+    )
+    evolved = prepare(state, given, OPTIONS.evolution)
+    merged = []
+    for request in evolved.requests:
+        texts = {"scenario": request.scenario, "old": request.experience, "new": request.new.experience}
+        turn = Turn(
+            template="chime/merge",
+            variables={**texts, "new_scenario": request.new.scenario, "rewrite_scenario": False},
+            response_schema={},
+            schema_name="merge",
+        )
+        combined = json.loads((await models.turn(Role.GATE, turn, "sequential", 60.0)).text)["experience"]
+        [e] = await EMBEDDER.embed([combined], "document")
+        merged.append(request.answered(combined, e, "llm"))
+    events = finish(state, given, merged, OPTIONS.evolution) if merged else evolved.events
+    content: dict[str, Any] = {
+        "position": position,
+        "task": task,
+        "outcome": outcome,
+        "diagnosis": diagnosis.model_dump(mode="json"),
+        "events": events,
+    }
+    return JournalEntry.model_validate(
+        {
+            **content,
+            "content_hash": content_hash(link, **content),
+            "run_id": RUN,
+            "fence": 0,
+            "attempt": "",
+            "read_version": position,
+            "committed_at": "",
+        }
+    )
 
 
 def _texts(recall: Recall) -> list[object]:

@@ -13,7 +13,7 @@ import json
 import random
 from typing import Literal
 
-from chime_dist.adapters.scripted import ScriptedBackbone, ScriptedSettings
+from chime_dist.adapters.models.scripted import ScriptedBackbone, ScriptedSettings
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EndReason
 from chime_dist.core.model_call import ChatReply, ChatRequest, ToolCall
@@ -115,16 +115,16 @@ def _diagnosis(request: ChatRequest, said: str) -> dict[str, object]:
         "misleading": [item for item in shown if draw("misleading", item, said) % 3 == 0],
     }
     for stage, labels in (("plan", ("planning", "both")), ("exec", ("execution", "both"))):
-        variant = draw(stage, said) % 4
-        reply[f"{stage}_experience"] = (
-            {
-                "scenario": f"Handle the {family} of a customer and report {('now', 'soon', 'later', 'twice')[variant]}",
-                "experience": f"rule {draw('rule', stage, said) % 1000} for {family}: word{draw(said) % 50} comes first",
-                "actionable": draw("actionable", stage, said) % 6 > 0,
-            }
-            if label in labels
-            else None
-        )
+        if label not in labels:
+            reply[f"{stage}_experience"] = None
+            continue
+        when = ("now", "soon", "later", "twice")[draw(stage, said) % 4]
+        rule, word = draw("rule", stage, said) % 1000, draw(said) % 50
+        reply[f"{stage}_experience"] = {
+            "scenario": f"Handle the {family} of a customer and report {when}",
+            "experience": f"rule {rule} for {family}: word{word} comes first",
+            "actionable": draw("actionable", stage, said) % 6 > 0,
+        }
     return reply
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 from pydantic import ValidationError
 
-from chime_dist.adapters.qdrant_points import stable_uuid
+from chime_dist.adapters.qdrant.points import stable_uuid
 from chime_dist.errors import BankMismatchError, ServiceError
 from chime_dist.ports import EmbedderFingerprint, Namespace
 

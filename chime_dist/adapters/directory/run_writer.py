@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chime_dist.adapters.artifact_json import encode
-from chime_dist.adapters.durable_file import AppendLog, Disk, replace_files
-from chime_dist.adapters.episode_rows import Place, index_rows, place_of, read_row
-from chime_dist.adapters.launch_directory import RunFolder
-from chime_dist.adapters.trajectory_files import load, pack
+from chime_dist.adapters.directory.artifact_json import encode
+from chime_dist.adapters.directory.durable_file import AppendLog, Disk, replace_files
+from chime_dist.adapters.directory.episode_rows import Place, index_rows, place_of, read_row
+from chime_dist.adapters.directory.launch_directory import RunFolder
+from chime_dist.adapters.directory.trajectory_files import load, pack
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Outcome, Step, Unit
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import RunDirectoryError

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from chime_dist.adapters.lease_token import LeaseToken
-from chime_dist.adapters.redis_keys import CHANGES_KEPT, GROUP, NOBODY, RedisKeys
+from chime_dist.adapters.redis.keys import CHANGES_KEPT, GROUP, NOBODY, RedisKeys
 
 
 class Delivered(NamedTuple):
@@ -133,5 +133,5 @@ class _Script:
 
 
 def _script(client: Redis, name: str) -> _Script:
-    source = files("chime_dist.adapters").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+    source = files("chime_dist.adapters.redis").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
     return _Script(client.register_script(source))

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chime_dist.adapters.change_feed import ChangeFeed, Wakeup
 from chime_dist.adapters.lease_token import LeaseToken, check_consumer, check_proposal
+from chime_dist.adapters.local.change_feed import ChangeFeed, Wakeup
 from chime_dist.core.episode import Proposal, Unit
 from chime_dist.ports import Change, Clock, Completed, Lease
 

@@ -21,7 +21,7 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
-from chime_dist.adapters.qdrant_points import (
+from chime_dist.adapters.qdrant.points import (
     INTEGER_KEYS,
     KEYWORD_KEYS,
     Payload,

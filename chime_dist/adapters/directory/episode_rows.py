@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from chime_dist.adapters.artifact_json import decode
+from chime_dist.adapters.directory.artifact_json import decode
 from chime_dist.core.episode import EpisodeRecord, Unit
 from chime_dist.errors import RunDirectoryError
 

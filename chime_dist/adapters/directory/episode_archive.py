@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from chime_dist.adapters.artifact_json import decode
-from chime_dist.adapters.episode_rows import Place, index_rows, place_of, read_row, read_rows, read_rows_at
-from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.adapters.run_writer import FailedAttempt
-from chime_dist.adapters.trajectory_files import load
+from chime_dist.adapters.directory.artifact_json import decode
+from chime_dist.adapters.directory.episode_rows import (
+    Place,
+    index_rows,
+    place_of,
+    read_row,
+    read_rows,
+    read_rows_at,
+)
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.run_writer import FailedAttempt
+from chime_dist.adapters.directory.trajectory_files import load
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Outcome, Unit, Usage
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import RunDirectoryError

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from chime_dist.adapters.qdrant_edge_directory import ShardDirectory
-from chime_dist.adapters.qdrant_points import (
+from chime_dist.adapters.qdrant.edge_directory import ShardDirectory
+from chime_dist.adapters.qdrant.points import (
     INTEGER_KEYS,
     KEYWORD_KEYS,
     batches,

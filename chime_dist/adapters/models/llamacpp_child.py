@@ -1,4 +1,4 @@
-"""The process in which llama.cpp's server runs: ``python -m chime_dist.adapters.llamacpp_child SETTINGS``.
+"""The process in which llama.cpp's server runs: ``python -m chime_dist.adapters.models.llamacpp_child SETTINGS``.
 
 Reports its address as one line on standard output, sends everything else to standard error, and ends with its
 parent. A separate program, so that a crash of native code takes nothing else with it. Signals meant for the whole

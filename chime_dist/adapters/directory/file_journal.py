@@ -16,8 +16,8 @@ from pathlib import Path
 
 import structlog
 
-from chime_dist.adapters.change_feed import ChangeFeed
-from chime_dist.adapters.durable_file import DISK, AppendLog, Disk, make_folders
+from chime_dist.adapters.directory.durable_file import DISK, AppendLog, Disk, make_folders
+from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.errors import RunDirectoryError
 from chime_dist.ports import Appended, Change
 

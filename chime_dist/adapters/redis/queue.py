@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from chime_dist.adapters.lease_token import LeaseToken, check_consumer, check_proposal
-from chime_dist.adapters.redis_connection import MAX_BLOCK_S, RedisConnection
-from chime_dist.adapters.redis_keys import GROUP, RedisKeys
-from chime_dist.adapters.redis_scripts import Delivered, QueueScripts
+from chime_dist.adapters.redis.connection import MAX_BLOCK_S, RedisConnection
+from chime_dist.adapters.redis.keys import GROUP, RedisKeys
+from chime_dist.adapters.redis.scripts import Delivered, QueueScripts
 from chime_dist.core.episode import Proposal, Unit
 from chime_dist.ports import Change, Completed, Lease
 

@@ -160,7 +160,7 @@ def _spawn(settings: LlamaCppSettings, model: Path, log_path: Path) -> tuple[sub
     os.set_blocking(ours, False)
     with io.FileIO(theirs, "w") as child_end, log_path.open("ab") as log_file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "chime_dist.adapters.llamacpp_child", json.dumps(told)],
+            [sys.executable, "-m", "chime_dist.adapters.models.llamacpp_child", json.dumps(told)],
             stdin=subprocess.DEVNULL,
             stdout=child_end,
             stderr=log_file,

@@ -21,10 +21,10 @@ from uuid import uuid4
 
 import pydantic_core
 
-from chime_dist.adapters.artifact_json import decode, encode
-from chime_dist.adapters.code_version import code_commit, versions
-from chime_dist.adapters.directory_lock import DirectoryLock, Holder, holder_of
-from chime_dist.adapters.durable_file import make_folders, replace_files
+from chime_dist.adapters.directory.artifact_json import decode, encode
+from chime_dist.adapters.directory.code_version import code_commit, versions
+from chime_dist.adapters.directory.directory_lock import DirectoryLock, Holder, holder_of
+from chime_dist.adapters.directory.durable_file import make_folders, replace_files
 from chime_dist.core.episode import Json, Unit
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import RunDirectoryError

@@ -11,10 +11,10 @@ from typing import Self
 
 import structlog
 
-from chime_dist.adapters.durable_file import DISK, Disk
-from chime_dist.adapters.episode_rows import read_rows_at
-from chime_dist.adapters.launch_directory import LaunchDirectory
-from chime_dist.adapters.run_writer import TALLIED, RunWriter
+from chime_dist.adapters.directory.durable_file import DISK, Disk
+from chime_dist.adapters.directory.episode_rows import read_rows_at
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.run_writer import TALLIED, RunWriter
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Unit
 from chime_dist.errors import RunDirectoryError
 

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from redis.exceptions import ResponseError
 
-from chime_dist.adapters.redis_connection import RedisConnection
+from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.errors import ServiceError
 
 log = structlog.get_logger()

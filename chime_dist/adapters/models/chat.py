@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import structlog
 
-from chime_dist.adapters.chat_request import ChatSettings, request_body
+from chime_dist.adapters.models.chat_request import ChatSettings, request_body
 from chime_dist.core.chat_reply import classify_failure, fitting_max_tokens, read_completion
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.model_call import ChatReply, ChatRequest

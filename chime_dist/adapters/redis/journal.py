@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from chime_dist.adapters.redis_connection import RedisConnection
-from chime_dist.adapters.redis_keys import RedisKeys
-from chime_dist.adapters.redis_scripts import JournalScripts
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.keys import RedisKeys
+from chime_dist.adapters.redis.scripts import JournalScripts
 from chime_dist.ports import Appended
 
 _PAGE = 256

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from pydantic import Field, model_validator
 
-from chime_dist.adapters.schema_instance import HashDraws, InstanceBuilder, SchemaError
+from chime_dist.adapters.models.schema_instance import HashDraws, InstanceBuilder, SchemaError
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import Json, Usage
 from chime_dist.core.frozen import Frozen

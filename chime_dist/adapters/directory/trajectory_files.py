@@ -6,7 +6,7 @@ from pathlib import Path
 
 import zstandard
 
-from chime_dist.adapters.artifact_json import decode, encode
+from chime_dist.adapters.directory.artifact_json import decode, encode
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace
 from chime_dist.errors import RunDirectoryError
 
