@@ -39,6 +39,14 @@ class BankMismatchError(ChimeDistError):
     """The embedding model, prompt, dimension or distance differs from what the bank was built with."""
 
 
+class BankFileError(ChimeDistError):
+    """An exported bank is damaged, cut, of another format, or cannot be read or written."""
+
+
+class OutageError(ChimeDistError):
+    """A backbone stayed down for longer than a launch waits; the launch is paused, nothing is lost."""
+
+
 class BenchmarkError(ChimeDistError):
     """A benchmark's package, data or evaluator failed; never the agent's fault (outcome infra)."""
 

@@ -59,7 +59,17 @@ class SecretMask:
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         """The event as strings, numbers, lists and dicts; raises nothing for any value."""
-        return {self._text(str(key)): self._value(str(key), value) for key, value in event.items()}
+        return {self.text(str(key)): self._value(str(key), value) for key, value in event.items()}
+
+    def text(self, text: str) -> str:
+        """One text without secrets, cut to LONGEST_TEXT characters and a note of how many more there were."""
+        for secret in self._known:
+            text = text.replace(secret, MASK)
+        for pattern, mask in _SECRET_IN_TEXT:
+            text = pattern.sub(mask, text)
+        if len(text) > LONGEST_TEXT:
+            text = f"{text[:LONGEST_TEXT]}... ({len(text) - LONGEST_TEXT} more characters)"
+        return text
 
     def _value(self, key: str, value: object) -> Any:
         if isinstance(value, SecretStr | SecretBytes):
@@ -72,7 +82,7 @@ class SecretMask:
         if isinstance(value, Enum):
             return self._plain(value.value)
         if isinstance(value, str):
-            return self._text(value)
+            return self.text(value)
         if isinstance(value, float):
             return value if math.isfinite(value) else str(value)
         if value is None or isinstance(value, bool | int):
@@ -80,21 +90,12 @@ class SecretMask:
         if isinstance(value, BaseModel):
             return self._plain(dict(value))
         if isinstance(value, Mapping):
-            return {self._text(str(key)): self._value(str(key), inner) for key, inner in value.items()}
+            return {self.text(str(key)): self._value(str(key), inner) for key, inner in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self._value("", inner) for inner in value]
         if isinstance(value, datetime):
             return value.isoformat()
-        return self._text(str(value) if isinstance(value, Path | BaseException) else repr(value))
-
-    def _text(self, text: str) -> str:
-        for secret in self._known:
-            text = text.replace(secret, MASK)
-        for pattern, mask in _SECRET_IN_TEXT:
-            text = pattern.sub(mask, text)
-        if len(text) > LONGEST_TEXT:
-            text = f"{text[:LONGEST_TEXT]}... ({len(text) - LONGEST_TEXT} more characters)"
-        return text
+        return self.text(str(value) if isinstance(value, Path | BaseException) else repr(value))
 
 
 class Logging:

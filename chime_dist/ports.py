@@ -301,6 +301,10 @@ class Models(Protocol):
         """See Embedder."""
         ...
 
+    async def probe(self, budget_s: float) -> None:
+        """Every model of the run answers a small request; raises the BackboneError or EmbeddingError of one."""
+        ...
+
 
 # --- benchmarks -----------------------------------------------------------------------------------------
 
@@ -351,6 +355,9 @@ class Benchmark(Protocol):
     action_mode: Literal["tools", "json_schema"]
     """How the executor answers: native tool calls, or one JSON object (R42 deviation, named in reports)."""
     max_steps: int
+    """Most executor turns of an episode."""
+    usual_steps: int
+    """Executor turns that a usual episode takes; at most ``max_steps``. Only cost estimates read it."""
 
     def tasks(self) -> Sequence[Task]:
         """All tasks in the benchmark's own order; no reference answers in them."""
@@ -471,6 +478,9 @@ class Method(Protocol):
     """Collections of the bank and the vector names of each; empty for a method without state."""
     max_window: int | None
     """Largest window the method's commits are sound for; None for any."""
+    calls: Mapping[Role, int]
+    """Model turns of one episode by role, beside the executor's steps; the gate's are asked for train episodes
+    only. Repairs and commits come on top. Only cost estimates read it."""
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """Solve the open task (R2 up to the trajectory)."""
@@ -485,7 +495,11 @@ class Method(Protocol):
         ...
 
     async def answer(self, request: CommitRequest, models: Models, budget_s: float) -> CommitReply:
-        """Answer one request of ``prepare``; must not raise for a failed model where a fallback is defined."""
+        """Answer one request of ``prepare``. Raises BackboneError and EmbeddingError of a failed model."""
+        ...
+
+    async def fallback(self, request: CommitRequest, models: Models) -> CommitReply:
+        """What counts instead where a model fails this request although it is up; may raise EmbeddingError."""
         ...
 
     def finish(self, state: BankState, proposal: Proposal, replies: Sequence[CommitReply]) -> tuple[Event, ...]:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 import chime_dist
+from chime_dist.cli.bank.commands import bank
 from chime_dist.cli.boundary import Boundary, ExitCode, Session
 from chime_dist.cli.output import AsJson
 from chime_dist.core.aggregate import Denominator
@@ -26,7 +27,6 @@ app = typer.Typer(
     help="LLM agents that learn from experience, run at cluster scale on one ordered, auditable bank.",
     epilog="Exit codes: 0 complete, 1 error, 2 usage, 3 incomplete or paused, 75 preempted (resume me).",
 )
-bank = typer.Typer(no_args_is_help=True, help="The memory bank at any version.")
 app.add_typer(bank, name="bank")
 
 Set = Annotated[
@@ -147,31 +147,6 @@ def report(
     from chime_dist.cli import inspecting
 
     _exit(inspecting.report(directory, partial, denominator, "json" if as_json else form))
-
-
-@bank.command("at")
-def bank_at(
-    directory: LaunchPath,
-    run: Annotated[str, typer.Argument(help="A run's id, a prefix or a part of it.")],
-    version: Annotated[str, typer.Argument(help="Commits so far: 0 to the head, or last.")] = "last",
-    as_json: AsJson = False,
-) -> None:
-    """Show a run's bank at a version; --json has everything, vectors included."""
-    from chime_dist.cli import bank as commands
-
-    commands.at(directory, run, version, as_json)
-
-
-@bank.command("verify")
-def bank_verify(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="A launch's folder, DIR/RUN, or a journal.jsonl.")],
-    run: Annotated[str | None, typer.Argument(help="Only this run.", show_default=False)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check every journal: hashes, order, content chain, replay and digests; says where it is damaged."""
-    from chime_dist.cli import bank as commands
-
-    _exit(commands.verify(path, run, as_json))
 
 
 def _session(context: typer.Context) -> Session:

@@ -50,7 +50,7 @@ class Session:
     def masked(self, text: str) -> str:
         """The text without secrets."""
         mask = SecretMask(self.secrets)
-        return "\n".join(mask(None, "", {"line": line})["line"] for line in text.split("\n"))
+        return "\n".join(mask.text(line) for line in text.split("\n"))
 
     @contextmanager
     def log_to(self, file: Path) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What a sweep would do: its runs, what they cost at most, and which services they would use."""
+"""What a sweep would do: its runs, about what they cost, and which services they would use."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from chime_dist.cli.output import counted
 from chime_dist.config.cluster import ClusterConfig, Endpoint, HttpEndpoint, LlamaCppEndpoint
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.core.episode import Json, Role
+from chime_dist.ports import Method
 from chime_dist.wiring import registry
 from chime_dist.wiring.plans import PlannedRun
 
 ESTIMATE = (
-    "Model calls are an upper bound where steps vary: one planner call and all of the benchmark's steps for "
-    "every episode, one gate call for every train episode of a method with memory. Repairs of a gate's "
-    "reply, merges and retries come on top; a method that does not plan saves the planner's calls."
+    "About: what the method asks per episode, and as many executor calls as the benchmark's episodes usually take "
+    "steps. At most: every episode takes all the steps it may. The gate is asked for train episodes only; repairs "
+    "of its replies, merges and retries come on top of both."
 )
 
 
@@ -39,7 +40,9 @@ class RunOutline:
     eval: int
     window: int
     calls: dict[str, int]
-    """Model calls by role, at most; see ``ESTIMATE``."""
+    """About how many model calls, by the roles that are asked; see ``ESTIMATE``."""
+    calls_at_most: dict[str, int]
+    """The same where every episode takes all the steps it may."""
 
     @property
     def episodes(self) -> int:
@@ -50,6 +53,7 @@ class RunOutline:
     def of(cls, run: PlannedRun) -> RunOutline:
         """Of a planned run. Raises ConfigError."""
         shape, config = run.plan.shape, run.config
+        benchmark, method = registry.benchmark(config.benchmark), registry.method(config.method)
         episodes = shape.total + len(run.plan.eval)
         return cls(
             run_id=run.run_id,
@@ -61,12 +65,18 @@ class RunOutline:
             epochs=shape.epochs,
             eval=len(run.plan.eval),
             window=shape.window,
-            calls={
-                Role.PLANNER.value: episodes,
-                Role.EXECUTOR.value: episodes * registry.benchmark(config.benchmark).max_steps,
-                Role.GATE.value: shape.total if run.stateful else 0,
-            },
+            calls=_calls(method, benchmark.usual_steps, shape.total, episodes),
+            calls_at_most=_calls(method, benchmark.max_steps, shape.total, episodes),
         )
+
+
+def _calls(method: Method, steps: int, trained: int, episodes: int) -> dict[str, int]:
+    per_episode = Counter({Role.EXECUTOR: steps}) + Counter(method.calls)
+    return {
+        role.value: per_episode[role] * (trained if role is Role.GATE else episodes)
+        for role in Role
+        if role in per_episode
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,8 @@ class Outline:
     runs: tuple[RunOutline, ...]
     episodes: int
     calls: dict[str, int]
+    """About how many model calls by role, over all runs; see ``ESTIMATE``."""
+    calls_at_most: dict[str, int]
     services: dict[str, str]
     endpoints: dict[str, str]
     warnings: tuple[str, ...]
@@ -85,14 +97,16 @@ class Outline:
     def of(cls, sweep: SweepConfig, runs: Sequence[PlannedRun], warnings: Sequence[str]) -> Outline:
         """Of a planned sweep. Raises ConfigError."""
         outlines = tuple(RunOutline.of(run) for run in runs)
-        calls: Counter[str] = Counter()
+        calls, at_most = Counter[str](), Counter[str]()
         for outline in outlines:
             calls.update(outline.calls)
+            at_most.update(outline.calls_at_most)
         return cls(
             sweep=sweep.name,
             runs=outlines,
             episodes=sum(outline.episodes for outline in outlines),
             calls=dict(calls),
+            calls_at_most=dict(at_most),
             services=_services(sweep.cluster),
             endpoints={name: _address(endpoint) for name, endpoint in sweep.cluster.endpoints.items()},
             warnings=tuple(warnings),
@@ -116,10 +130,11 @@ class Outline:
             numbers = (run.ordering, f"{run.train} x {run.epochs}", run.eval, run.window, run.episodes)
             table.add_row(run.run_id, run.method, run.backbone, *map(str, numbers))
         by_role = ", ".join(f"{role} {count:,}" for role, count in self.calls.items())
+        about, at_most = sum(self.calls.values()), sum(self.calls_at_most.values())
         return [
             table,
             Text(f"{counted(len(self.runs), 'run')}, {counted(self.episodes, 'episode')}"),
-            Text(f"At most {sum(self.calls.values()):,} model calls: {by_role}"),
+            Text(f"About {about:,} model calls ({by_role}), at most {at_most:,}"),
             Text(ESTIMATE, style="dim"),
             *(Text(f"{name}: {what}") for name, what in self.services.items()),
             *(Text(f"endpoint {name}: {address}") for name, address in self.endpoints.items()),

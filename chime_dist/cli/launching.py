@@ -99,9 +99,8 @@ def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
                 log.error("launch.failed", error=str(error))
             else:
                 log.exception("launch.crashed")
-            error.add_note(
-                f"the log is {directory.log_file}; once that is repaired: chime-dist resume {directory.path}"
-            )
+            error.add_note(f"the log is {directory.log_file}")
+            error.add_note(f"fix it, then: chime-dist resume {directory.path}")
             raise
     return _ended(launch, ending, manner)
 
@@ -178,9 +177,7 @@ def _ending_lines(launch: Launch, ending: Ending | None) -> list[str]:
     if ending is Ending.INCOMPLETE:
         return [f"Incomplete: some eval episodes ended infra; {go_on}", *_last_failures(launch)]
     if ending is Ending.PAUSED:
-        limit = launch.sweep.cluster.stop_after_infra
-        why = f"Paused: {limit} train positions in a row ended infra. Repair the cause, then"
-        return [f"{why} {go_on}", *_last_failures(launch)]
+        return [f"Paused: {launch.reason}. Repair the cause, then {go_on}", *_last_failures(launch)]
     return []
 
 

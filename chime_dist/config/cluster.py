@@ -103,15 +103,27 @@ class HttpEndpoint(ConfigModel):
 
     kind: Literal["http"] = "http"
     url: SecretUrl
-    """Up to and with the version, e.g. ``http://HOST:8000/v1``."""
+    """Up to and with the version, e.g. ``http://HOST:8000/v1``. Credentials in it are sent as basic
+    authentication."""
     api_key: Secret | None = None
     """Sent as a bearer token."""
     headers: dict[str, Secret] = {}
-    """Sent with every request."""
+    """Sent with every request. ``Authorization`` may be one of them only without ``api_key`` and without
+    credentials in ``url``, which become that header too."""
 
     @model_validator(mode="after")
     def _check(self) -> HttpEndpoint:
         _require_scheme(self.url, ("http", "https"))
+        given = [f"headers.{name}" for name in self.headers if name.lower() == "authorization"]
+        if self.api_key is not None:
+            given.insert(0, "api_key")
+        if self.url.has_credentials:
+            given.insert(0, "url")
+        if len(given) > 1:
+            raise ValueError(
+                f"credentials are in {' and in '.join(given)}, but a request carries one Authorization header:"
+                " keep one of them"
+            )
         return self
 
 
@@ -174,7 +186,9 @@ class ClusterConfig(ConfigModel):
     max_deliveries: Count = 3
     """Deliveries of an episode before it is given up as infra (D9)."""
     stop_after_infra: Count = 3
-    """Consecutive infra positions that pause a run."""
+    """Consecutive infra positions that pause a launch; the last of them is not committed."""
+    outage_patience_s: Seconds = 1800.0
+    """How long a backbone may be down before the launch pauses; until then it waits."""
     runs_dir: str = Field(default="runs", min_length=1)
     """Results; may be on a shared disk."""
     state_dir: str | None = Field(default=None, min_length=1)

@@ -111,6 +111,11 @@ class SecretUrl(Secret):
         """Lower case, without the colon."""
         return urlsplit(self._value).scheme
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether a user, a password or a token stands before the host."""
+        return "@" in urlsplit(self._value).netloc
+
     @classmethod
     def _displayed(cls, written: str) -> str:
         masked = _DEFAULTED.sub(lambda found: f"{found[1]}{cls._displayed(found[2])}}}", written)

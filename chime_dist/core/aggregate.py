@@ -7,7 +7,7 @@ the caller asks for it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from math import isqrt
@@ -73,8 +73,8 @@ class Tally(Frozen):
 class Average(Frozen):
     """Avg@k: the mean of k orderings' accuracies (R4)."""
 
-    orderings: int
-    """k, as planned."""
+    orderings: tuple[int, ...]
+    """0-based orderings that were planned; k is their number."""
     used: tuple[int, ...]
     """0-based orderings that entered the mean."""
     incomplete: tuple[int, ...]
@@ -150,20 +150,21 @@ def tally(rows: Iterable[EpisodeRecord], planned: range) -> Tally:
 
 def average(
     tallies: Mapping[int, Tally],
-    orderings: int,
+    orderings: Collection[int],
     *,
     denominator: Denominator = "scored",
     partial: bool = False,
 ) -> Average:
-    """Avg@k over orderings 0 to ``orderings`` - 1; ``tallies`` is by ordering, an absent one is incomplete (H1).
+    """Avg@k over the planned ``orderings``; ``tallies`` is by ordering, an absent one is incomplete (H1).
 
     While any ordering is incomplete the mean is refused (None). ``partial`` averages what there is instead:
     every ordering that has a denominator, with equal weight. Raises ValueError for an unplanned ordering.
     """
-    unplanned = sorted(set(tallies) - set(range(orderings)))
+    planned = tuple(sorted(set(orderings)))
+    unplanned = sorted(set(tallies).difference(planned))
     if unplanned:
-        raise ValueError(f"{orderings} orderings are planned (0-based), but there are results of {unplanned}")
-    incomplete = tuple(r for r in range(orderings) if r not in tallies or not tallies[r].complete)
+        raise ValueError(f"orderings {list(planned)} are planned (0-based), but there are results of {unplanned}")
+    incomplete = tuple(r for r in planned if r not in tallies or not tallies[r].complete)
     accuracies: dict[int, Fraction] = {}
     if partial or not incomplete:
         for r in sorted(tallies):
@@ -171,7 +172,7 @@ def average(
             if accuracy is not None:
                 accuracies[r] = accuracy
     return Average(
-        orderings=orderings,
+        orderings=planned,
         used=tuple(accuracies),
         incomplete=incomplete,
         mean=mean(tuple(accuracies.values())) if accuracies else None,

@@ -2,7 +2,8 @@
 
 Pure reading of the OpenAI-compatible wire format as servers really speak it: several spell errors, reasoning and
 finish reasons their own way, and a 200 may hold no completion at all (A4). The history-safe form of a reply lives
-here too, because it answers the same question for the next turn: what may be sent back (A1).
+here too, because it answers the same question for the next turn: what may be sent back (A1). Half an emoji, which
+servers do send, has no UTF-8: it becomes U+FFFD here, so that all that is made of a reply can be sent and stored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import Json, Usage
 from chime_dist.core.model_call import ChatReply, Message, ToolCall
 from chime_dist.core.retry import retriable_status
-from chime_dist.core.tool_arguments import read_arguments, whole_characters
+from chime_dist.core.text import whole_characters
+from chime_dist.core.tool_arguments import read_arguments
 from chime_dist.errors import BackboneError
 
 EXCERPT_CHARACTERS = 300

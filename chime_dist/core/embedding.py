@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chime_dist.core.tool_arguments import whole_characters
+from chime_dist.core.text import whole_characters
 from chime_dist.core.vector import Vector
 from chime_dist.errors import EmbeddingError
 

@@ -194,7 +194,8 @@ class EpisodeRecord(Frozen):
     delivery: int
     """1-based count of times the queue handed the unit out."""
     final: bool
-    """False for an infra attempt that will be tried again; exactly one final row per unit."""
+    """False for infra: such a unit may be tried again, a train position until it is committed empty. A unit has at
+    most one final row."""
     outcome: Outcome
     end_reason: EndReason
     detail: str = ""

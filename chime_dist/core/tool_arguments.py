@@ -2,7 +2,7 @@
 
 Besides JSON text two spellings are accepted because they are unambiguous: an object that arrives already
 decoded, and a Python literal (``{'city': 'Paris', 'n': None}``). Nothing is repaired or guessed: two objects, a
-missing brace, a list or a key given twice are errors.
+missing brace, a list or a key given twice are errors. Half a character in a value becomes U+FFFD, as in any text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import warnings
 from typing import NamedTuple
 
 from chime_dist.core.episode import Json
+from chime_dist.core.text import whole_characters
 
 _LITERAL_LIMIT = 100_000
 """Characters. Python's parser is given nothing longer: deep or huge input can exhaust its stack."""
@@ -44,17 +45,11 @@ def read_arguments(received: Json) -> Arguments:
         value = _parse(received) if isinstance(received, str) else received
         if not isinstance(value, dict):
             raise _UnusableError(f"the arguments must be one JSON object, got {_kind(value)}")
-        _check(value)
+        return Arguments({_named(key): _writable(item) for key, item in value.items()}, raw, None)
     except _UnusableError as error:
         return Arguments(None, raw, str(error))
     except RecursionError:
         return Arguments(None, raw, _TOO_DEEP)
-    return Arguments(value, raw, None)
-
-
-def whole_characters(text: str) -> str:
-    """The text with lone surrogates replaced: they can be neither sent nor stored as UTF-8."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _parse(text: str) -> Json:
@@ -118,20 +113,26 @@ def _key(node: ast.expr | None) -> str:
     raise _UnusableError("the arguments are not valid JSON: every key must be a string")
 
 
-def _check(value: Json, depth: int = 0) -> None:
-    """Raise where a value could not be written back as UTF-8 JSON."""
+def _writable(value: Json, depth: int = 1) -> Json:
+    """The value with whole characters; raises where it could not be written back as UTF-8 JSON."""
     if depth > _DEPTH_LIMIT:
         raise _UnusableError(_TOO_DEEP)
-    if isinstance(value, str) and whole_characters(value) != value:
-        raise _UnusableError("the arguments hold half a character (a lone surrogate)")
+    if isinstance(value, str):
+        return whole_characters(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise _UnusableError("the arguments hold a number that is not finite")
-    if isinstance(value, list | dict):
-        for item in value:
-            _check(item, depth + 1)
+    if isinstance(value, list):
+        return [_writable(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        for item in value.values():
-            _check(item, depth + 1)
+        return {_named(key): _writable(item, depth + 1) for key, item in value.items()}
+    return value
+
+
+def _named(key: str) -> str:
+    # A key names a parameter: a replaced one would name another, or be given twice.
+    if whole_characters(key) != key:
+        raise _UnusableError("a key of the arguments holds half a character (a lone surrogate)")
+    return key
 
 
 def _kind(value: Json) -> str:

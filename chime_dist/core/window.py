@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chime_dist.core.episode import Outcome
+
 
 def read_version(position: int, window: int, epoch_size: int) -> int:
     """Version read at ``position``: ``max(s, t - W + 1)`` with s the start of its epoch (R7).
@@ -74,3 +76,25 @@ class Admission:
     def done(self) -> bool:
         """Whether every position is committed."""
         return self.head >= self.shape.total
+
+
+@dataclass(frozen=True, slots=True)
+class InfraStreak:
+    """How many positions in a row were committed empty as infra, and when that is too many."""
+
+    limit: int
+    """The position that would be the ``limit``-th in a row is held back; at least 1."""
+    length: int = 0
+
+    def then(self, outcome: Outcome) -> InfraStreak:
+        """After a commit with this outcome."""
+        return InfraStreak(self.limit, self.length + 1 if outcome is Outcome.INFRA else 0)
+
+    @property
+    def at_the_edge(self) -> bool:
+        """Whether the next infra position is held back."""
+        return self.length + 1 >= self.limit
+
+    def holds(self, outcome: Outcome) -> bool:
+        """Whether a position that ended so is held back."""
+        return outcome is Outcome.INFRA and self.at_the_edge

@@ -6,6 +6,8 @@ import json
 
 from chime_dist.core.episode import Json
 from chime_dist.core.model_call import ChatReply, ToolCall
+from chime_dist.core.text import whole_characters
+from chime_dist.core.tool_arguments import read_arguments
 from chime_dist.ports import Action
 
 MAX_CALLS = 8
@@ -93,19 +95,19 @@ def json_action(reply: ChatReply) -> Action:
     except (ValueError, RecursionError) as error:
         return Action(text=reply.text, malformed=str(error))
     answer = value.get("answer", "")
-    return Action(text=answer if isinstance(answer, str) else "", tool_calls=calls)
+    # The reply was whole text, but an escape in its JSON may still be half an emoji.
+    return Action(text=whole_characters(answer) if isinstance(answer, str) else "", tool_calls=calls)
 
 
 def _call(index: int, value: Json) -> ToolCall:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError(f"call {index} is not an object with a name")
-    arguments = value.get("arguments", {})
-    raw = json.dumps(arguments, ensure_ascii=False)
-    error = None if isinstance(arguments, dict) else "arguments must be one JSON object"
+    # Written out again, because text in the place of an object is no object here.
+    arguments = read_arguments(json.dumps(value.get("arguments", {}), ensure_ascii=False))
     return ToolCall(
         id=f"call_{index}",
-        name=value["name"],
-        arguments=arguments if error is None else None,
-        raw=raw,
-        error=error,
+        name=whole_characters(value["name"]),
+        arguments=arguments.value,
+        raw=arguments.raw,
+        error=arguments.error,
     )

@@ -17,12 +17,16 @@ from chime_dist.core.bank import BankState, Event, ItemId, Record, apply, as_of
 from chime_dist.core.episode import Proposal
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
 from chime_dist.core.vector import at_least, similarities, unit_rows
-from chime_dist.errors import FencedError, JournalError, ServiceError
+from chime_dist.core.window import InfraStreak
+from chime_dist.engine.outage import Outages
+from chime_dist.errors import BackboneError, EmbeddingError, FencedError, JournalError, ServiceError
 from chime_dist.ports import (
     Appended,
     BankQuery,
     BankStore,
     Clock,
+    CommitReply,
+    CommitRequest,
     EmbedderFingerprint,
     Hit,
     Journal,
@@ -36,6 +40,8 @@ log = structlog.get_logger()
 
 CHANGE_WAIT_S = 1.0
 """Longest time between two looks at the queue, in seconds, should a change hint get lost."""
+ANSWER_ATTEMPTS = 3
+"""How often a commit asks a model that is up before the method's fallback counts."""
 READ_WAIT_S = 60.0
 """Longest wait of a read for the commit it was promised, in seconds."""
 
@@ -49,6 +55,8 @@ class LaneServices:
     fingerprint: EmbedderFingerprint
     window: int
     """States of the last ``window`` versions and the head stay in memory for reads."""
+    hold_after_infra: int
+    """The infra position that would be this many in a row is held back: something is wrong, a person decides."""
     answer_budget_s: float
     """Wall-clock seconds for one model request at a commit."""
 
@@ -65,7 +73,9 @@ class Lane:
         journal: Journal,
         store: BankStore,
         clock: Clock,
+        outages: Outages,
     ) -> None:
+        self._outages = outages
         self._launch = launch
         self._run_id = run_id
         self._services = services
@@ -77,6 +87,7 @@ class Lane:
         self._states: dict[int, BankState] = {}
         self._head = BankState()
         self._content_hash = GENESIS
+        self._infra = InfraStreak(services.hold_after_infra)
         self._projected_from = 0
         """The oldest version that the store answers for."""
         self._readable = 0
@@ -98,7 +109,7 @@ class Lane:
         self._projected_from = max(0, len(lines) - self._services.window)
         projected = BankState()
         for entry in verified(lines, f"journal of {self._run_id}"):
-            self._advance(apply(self._head, entry), entry.content_hash)
+            self._advance(apply(self._head, entry), entry)
             if self._head.version >= self._projected_from:
                 await self._store.project(self._namespace, self._head.version, projected, self._head)
                 projected = self._head
@@ -110,11 +121,14 @@ class Lane:
     async def commit_ready(self) -> int:
         """Commit every proposal that is next in order; returns how many. Serialized.
 
-        Raises FencedError when a newer owner exists and JournalError where the journal disagrees.
+        Stops before the infra position that ``hold_after_infra`` holds back. Raises FencedError when a newer owner
+        exists and JournalError where the journal disagrees.
         """
         async with self._commits:
             count = 0
             while (proposal := await self._queue.proposal(self._run_id, self._head.version)) is not None:
+                if self._infra.holds(proposal.outcome):
+                    break
                 await self._commit(proposal)
                 count += 1
             return count
@@ -182,7 +196,7 @@ class Lane:
                 "two owners wrote to one journal"
             )
         before = self._head
-        self._advance(apply(before, entry), entry.content_hash)
+        self._advance(apply(before, entry), entry)
         await self._store.project(self._namespace, self._head.version, before, self._head)
         async with self._news:
             self._readable = self._head.version
@@ -230,15 +244,28 @@ class Lane:
         prepared = method.prepare(self._head, proposal)
         if not prepared.requests:
             return prepared.events
-        budget = self._services.answer_budget_s
-        replies = await asyncio.gather(*(method.answer(request, models, budget) for request in prepared.requests))
+        replies = await asyncio.gather(*(self._answer(method, models, request) for request in prepared.requests))
         return method.finish(self._head, proposal, replies)
 
-    def _advance(self, state: BankState, link: str) -> None:
+    async def _answer(self, method: Method, models: Models, request: CommitRequest) -> CommitReply:
+        """The method's answer; an outage is waited out, and only a model that is up can be given up on."""
+        attempts = 0
+        while attempts < ANSWER_ATTEMPTS:
+            attempts += 1
+            try:
+                return await method.answer(request, models, self._services.answer_budget_s)
+            except (BackboneError, EmbeddingError) as error:
+                log.warning("commit.request_failed", run=self._run_id, kind=request.kind, reason=str(error))
+                if await self._outages.waited_out(self._run_id, models):
+                    attempts = 0
+        return await method.fallback(request, models)
+
+    def _advance(self, state: BankState, entry: JournalEntry) -> None:
         self._states[self._head.version] = self._head
         self._states.pop(self._head.version - self._services.window, None)
         self._head = state
-        self._content_hash = link
+        self._content_hash = entry.content_hash
+        self._infra = self._infra.then(entry.outcome)
 
 
 class BankOwner:
@@ -252,11 +279,12 @@ class BankOwner:
         journal: Journal,
         store: BankStore,
         clock: Clock,
+        outages: Outages,
     ) -> None:
         self._queue = queue
         self._store = store
         self._lanes = {
-            run_id: Lane(launch, run_id, services, queue, journal, store, clock)
+            run_id: Lane(launch, run_id, services, queue, journal, store, clock, outages)
             for run_id, services in runs.items()
         }
 

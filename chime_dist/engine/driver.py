@@ -6,6 +6,7 @@ when the run's last train position is. The least advanced run goes first, so tha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,10 +14,10 @@ from typing import Protocol
 
 import structlog
 
-from chime_dist.core.episode import Outcome, Unit
+from chime_dist.core.episode import Unit
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.journal import parse_line
-from chime_dist.core.window import Admission
+from chime_dist.core.window import Admission, InfraStreak
 from chime_dist.engine.plan import RunPlan
 from chime_dist.errors import JournalError
 from chime_dist.ports import Appended, Change, Clock, Journal, Queue, RecordStore
@@ -70,6 +71,7 @@ class Progress:
 class _Run:
     plan: RunPlan
     admission: Admission
+    infra: InfraStreak
     settled: frozenset[str] = frozenset()
     """Keys of units that have a final record from before this driver's turn."""
     owed: list[int] = field(default_factory=list)
@@ -78,7 +80,6 @@ class _Run:
     evaluated: int = 0
     digest_before: str | None = None
     finished: bool = False
-    consecutive_infra: int = 0
 
     @property
     def progress(self) -> float:
@@ -119,19 +120,30 @@ class Driver:
         self._bank = bank
         self._clock = clock
         self._slots = slots
-        self._pause_after_infra = pause_after_infra
         self._mirror = mirror
         self._mirror_fences: dict[str, int] = {}
         self._on_run_end = on_run_end
         self._on_progress = on_progress
-        self._runs = {plan.run_id: _Run(plan, Admission(plan.shape)) for plan in plans}
+        self._runs = {
+            plan.run_id: _Run(plan, Admission(plan.shape), InfraStreak(pause_after_infra)) for plan in plans
+        }
         self._ending: Ending | None = None
+        self._drained = False
+        self.reason = ""
+        """Why it was stopped, in words."""
+        self.stopping = asyncio.Event()
+        """Set by ``stop``: the workers should claim no more either."""
 
-    def stop(self, ending: Ending) -> None:
-        """Admit no more; ``run`` returns when the open units have ended."""
+    def stop(self, ending: Ending, reason: str = "") -> None:
+        """Admit no more; ``run`` returns when the open units have ended, or with ``drained``."""
         if self._ending is None:
-            log.warning("driver.stopping", reason=ending.value)
-            self._ending = ending
+            log.warning("driver.stopping", ending=ending.value, reason=reason)
+            self._ending, self.reason = ending, reason
+            self.stopping.set()
+
+    def drained(self) -> None:
+        """No worker is left: units that are still open belong to a later resume."""
+        self._drained = True
 
     async def run(self) -> Ending:
         """Drive to the end; call after the queue was reset and the bank opened. Raises what the ports raise."""
@@ -145,9 +157,7 @@ class Driver:
             if self._clock.monotonic() - reported >= REPORT_S:
                 reported = self._clock.monotonic()
                 await self._report()
-            if not any(run.in_flight for run in self._runs.values()) and (
-                self._ending is not None or all(run.finished for run in self._runs.values())
-            ):
+            if self._over():
                 break
             cursor, changes = await self._queue.changes(cursor, LOOK_S)
             for change in changes:
@@ -176,6 +186,13 @@ class Driver:
 
     async def _report(self) -> None:
         self._on_progress([await self._progress(run) for run in self._runs.values()])
+
+    def _over(self) -> bool:
+        if self._drained:
+            return True
+        if any(run.in_flight for run in self._runs.values()):
+            return False
+        return self._ending is not None or all(run.finished for run in self._runs.values())
 
     async def _take_stock(self, run: _Run) -> None:
         plan = run.plan
@@ -228,6 +245,7 @@ class Driver:
         if run is None or change.unit not in run.in_flight:
             return
         run.in_flight.discard(change.unit)
+        await self._pause_if_held(run)
         if ":eval:" in change.unit:
             run.evaluated += 1
 
@@ -247,11 +265,21 @@ class Driver:
                 if answer not in (Appended.APPENDED, Appended.ALREADY_SAME):
                     raise JournalError(f"run {run_id}: journal.jsonl refused position {position}: {answer.value}")
             entry = parse_line(line, f"journal of {run_id}, entry {position}")
-            run.consecutive_infra = run.consecutive_infra + 1 if entry.outcome is Outcome.INFRA else 0
-            if run.consecutive_infra >= self._pause_after_infra:
-                log.error("run.infra", run=run_id, position=position, consecutive=run.consecutive_infra)
-                self.stop(Ending.PAUSED)
+            run.infra = run.infra.then(entry.outcome)
         run.admission = run.admission.committed(start + len(lines))
+        await self._pause_if_held(run)
+
+    async def _pause_if_held(self, run: _Run) -> None:
+        """Pause before one more position in a row is committed empty: the bank's owner holds it back as well."""
+        if not run.infra.at_the_edge or self._ending is not None:
+            return
+        proposal = await self._queue.proposal(run.plan.run_id, run.admission.head)
+        if proposal is not None and run.infra.holds(proposal.outcome):
+            self.stop(
+                Ending.PAUSED,
+                f"{run.infra.length + 1} train positions in a row ended infra; {run.plan.run_id} stands before "
+                f"position {proposal.position} ({proposal.empty_reason}), which was not committed",
+            )
 
     async def _advance(self, run: _Run) -> None:
         if run.finished or not run.admission.done:

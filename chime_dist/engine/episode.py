@@ -26,6 +26,7 @@ from chime_dist.core.episode import (
 )
 from chime_dist.core.task import TaskView
 from chime_dist.engine.context import AgentDeadlineError, MeteredModels, Reflecting, RunningEpisode
+from chime_dist.engine.outage import Outages
 from chime_dist.errors import BackboneError, BenchmarkError, EmbeddingError
 from chime_dist.ports import BankReader, Benchmark, Clock, Environment, Method, Models, Reflection
 
@@ -58,14 +59,21 @@ class _Ending:
 class EpisodeRunner:
     """Runs attempts for any unit of the launch's runs. Holds no state between attempts."""
 
-    def __init__(self, runs: Mapping[str, RunServices], bank: BankReader, clock: Clock, worker: str) -> None:
+    def __init__(
+        self, runs: Mapping[str, RunServices], bank: BankReader, clock: Clock, outages: Outages, worker: str
+    ) -> None:
         self._runs = runs
+        self._outages = outages
         self._bank = bank
         self._clock = clock
         self._worker = worker
 
-    async def run(self, unit: Unit, delivery: int, last: bool) -> EpisodeTrace:
-        """Attempt ``unit``; ``last`` says that an infra end will not be tried again. Never raises."""
+    def models(self, unit: Unit) -> Models:
+        """The models of the unit's run."""
+        return self._runs[unit.run_id].models
+
+    async def run(self, unit: Unit, delivery: int) -> EpisodeTrace:
+        """Attempt ``unit``. Raises only how the wait for a gate's model ends: OutageError, AbandonedError."""
         services = self._runs[unit.run_id]
         started_at, started = self._clock.now(), self._clock.monotonic()
         attempt = uuid.uuid4().hex
@@ -80,7 +88,7 @@ class EpisodeRunner:
             unit=unit,
             attempt=attempt,
             delivery=delivery,
-            final=_settles(unit, ending.outcome, last),
+            final=ending.outcome is not Outcome.INFRA,
             outcome=ending.outcome,
             end_reason=ending.reason,
             detail=ending.detail,
@@ -110,7 +118,7 @@ class EpisodeRunner:
             unit=unit,
             attempt=uuid.uuid4().hex,
             delivery=delivery,
-            final=_settles(unit, Outcome.INFRA, last=True),
+            final=False,
             outcome=Outcome.INFRA,
             end_reason=EndReason.WORKER_LOST,
             detail=f"no worker survived the unit in {delivery - 1} deliveries",
@@ -161,7 +169,9 @@ class EpisodeRunner:
     ) -> tuple[Reflection, dict[str, Usage]]:
         usage: dict[str, Usage] = {}
         reason = ""
-        for _ in range(GATE_ATTEMPTS):
+        attempts = 0
+        while attempts < GATE_ATTEMPTS:
+            attempts += 1
             models = self._metered(services, unit)
             try:
                 reflection = await services.method.reflect(
@@ -171,6 +181,8 @@ class EpisodeRunner:
             except (BackboneError, EmbeddingError, AgentDeadlineError) as error:
                 reason = str(error) or type(error).__name__
                 log.warning("gate.failed", unit=unit.key, reason=reason)
+                if await self._outages.waited_out(unit.run_id, services.models):
+                    attempts = 0
             except Exception as error:
                 log.exception("gate.crashed", unit=unit.key)
                 reason = f"{type(error).__name__}: {error}"
@@ -192,12 +204,6 @@ async def _acted(method: Method, episode: RunningEpisode) -> EndReason:
             return EndReason.AGENT_DEADLINE
         raise
     return episode.end_reason or EndReason.UNKNOWN
-
-
-def _settles(unit: Unit, outcome: Outcome, last: bool) -> bool:
-    # A train position must commit at some time, so its last infra attempt settles it; an eval index may be
-    # run again by any later resume.
-    return outcome is not Outcome.INFRA or (last and unit.phase == "train")
 
 
 def _proposal(record: EpisodeRecord, reflection: Reflection) -> Proposal:

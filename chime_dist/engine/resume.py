@@ -10,9 +10,10 @@ from itertools import zip_longest
 
 import structlog
 
+from chime_dist.core.episode import Outcome
 from chime_dist.core.journal import verified
 from chime_dist.errors import JournalError
-from chime_dist.ports import Appended, Journal
+from chime_dist.ports import Appended, Journal, Queue
 
 log = structlog.get_logger()
 
@@ -48,3 +49,12 @@ async def _extend(run_id: str, target: Journal, lines: list[str], start: int) ->
         if answer not in (Appended.APPENDED, Appended.ALREADY_SAME):
             raise JournalError(f"run {run_id}: position {position} could not be restored: {answer.value}")
     log.warning("journal.extended", run=run_id, journal=type(target).__name__, start=start, head=len(lines))
+
+
+async def drop_infra(queue: Queue, run_id: str, head: int, window: int) -> None:
+    """Forget proposals of infra positions that are not committed yet: a resume tries them again."""
+    for position in range(head, head + window):
+        proposal = await queue.proposal(run_id, position)
+        if proposal is not None and proposal.outcome is Outcome.INFRA:
+            await queue.forget(run_id, position)
+            log.info("position.owed_again", run=run_id, position=position, reason=proposal.empty_reason)

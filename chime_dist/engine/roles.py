@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -35,6 +36,11 @@ class RoleRunner:
         )
         return await self._backbone.complete(request, budget_s)
 
+    async def probe(self, budget_s: float) -> None:
+        """One token, as proof that the backbone completes (A9); raises BackboneError."""
+        hello = ({"role": "user", "content": "hi"},)
+        await self._backbone.complete(ChatRequest(messages=hello, max_tokens=1, session_id="probe"), budget_s)
+
     async def close(self) -> None:
         """Release the backbone's connections."""
         await self._backbone.close()
@@ -54,3 +60,9 @@ class RunModels:
     async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
         """See ``ports.Models``."""
         return await self._embedder.embed(texts, kind)
+
+    async def probe(self, budget_s: float) -> None:
+        """See ``ports.Models``."""
+        # Roles on one backbone share a runner only by chance, so several may ask it; a token each is cheap.
+        runners = {id(runner): runner for runner in self._roles.values()}.values()
+        await asyncio.gather(*(runner.probe(budget_s) for runner in runners), self.embed(["probe"], "query"))

@@ -11,14 +11,18 @@ from contextlib import suppress
 
 import structlog
 
-from chime_dist.core.episode import EpisodeTrace, Outcome
+from chime_dist.core.episode import EndReason, EpisodeTrace
 from chime_dist.engine.episode import EpisodeRunner
+from chime_dist.engine.outage import AbandonedError, Outages
 from chime_dist.ports import Clock, Completed, Lease, Queue, RecordStore
 
 log = structlog.get_logger()
 
 CLAIM_WAIT_S = 1.0
 """How long one claim waits for work, in seconds; also the longest a stop waits for an idle worker."""
+
+OUTAGE_REASONS = frozenset({EndReason.BACKBONE, EndReason.EMBEDDER})
+"""Ends that ask whether a model is down."""
 
 
 class Worker:
@@ -32,6 +36,7 @@ class Worker:
         runner: EpisodeRunner,
         clock: Clock,
         *,
+        outages: Outages,
         slots: int,
         max_deliveries: int,
         renew_every_s: float,
@@ -41,6 +46,7 @@ class Worker:
         self._records = records
         self._runner = runner
         self._clock = clock
+        self._outages = outages
         self._slots = slots
         self._max_deliveries = max_deliveries
         self._renew_every_s = renew_every_s
@@ -53,7 +59,7 @@ class Worker:
         try:
             while not self._stopping:
                 self._reap()
-                free = self._slots - len(self._open)
+                free = 0 if self._outages.ongoing else self._slots - len(self._open)
                 if free == 0:
                     await asyncio.wait([*self._open, renewal], return_when=asyncio.FIRST_COMPLETED)
                     if renewal.done():
@@ -68,27 +74,41 @@ class Worker:
             renewal.cancel()
             for task in self._open:
                 task.cancel()
+            self._outages.abandon()
             await asyncio.gather(renewal, *self._open, return_exceptions=True)
 
     def stop(self) -> None:
-        """Claim no more; ``run`` returns when the open episodes have ended."""
+        """Claim no more; ``run`` returns when the open episodes have ended. Those that wait for a backbone to come
+        back are given back to the queue."""
         self._stopping = True
+        self._outages.abandon()
 
     async def _handle(self, lease: Lease) -> None:
         unit = lease.unit
         if lease.delivery > 1 and (stored := await self._records.final(unit)) is not None:
             await self._complete(lease, stored)
             return
-        if lease.delivery > self._max_deliveries:
-            await self._complete(lease, await self._records.write(self._runner.lost(unit, lease.delivery)))
-            return
-        last = lease.delivery == self._max_deliveries
-        trace = await self._runner.run(unit, lease.delivery, last)
-        stored = await self._records.write(trace)
-        if stored.record.outcome is Outcome.INFRA and not last and not stored.record.final:
+        try:
+            over = lease.delivery > self._max_deliveries
+            trace = self._runner.lost(unit, lease.delivery) if over else await self._attempted(lease)
+        except AbandonedError:
             await self._queue.release(lease)
             return
-        await self._complete(lease, stored)
+        stored = await self._records.write(trace)
+        if stored.record.final or lease.delivery >= self._max_deliveries:
+            await self._complete(lease, stored)
+        else:
+            await self._queue.release(lease)
+
+    async def _attempted(self, lease: Lease) -> EpisodeTrace:
+        """An attempt's trace; attempts that an outage failed are kept as history and made again, here."""
+        while True:
+            trace = await self._runner.run(lease.unit, lease.delivery)
+            if trace.record.end_reason not in OUTAGE_REASONS:
+                return trace
+            if not await self._outages.waited_out(lease.unit.run_id, self._runner.models(lease.unit)):
+                return trace
+            await self._records.write(trace)
 
     async def _complete(self, lease: Lease, trace: EpisodeTrace) -> None:
         answer = await self._queue.complete(lease, trace.proposal)

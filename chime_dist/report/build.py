@@ -78,7 +78,7 @@ def _problems(row: Row, options: ReportOptions) -> Iterator[Problem]:
     name = f"{row.benchmark} / {row.backbone} / {row.method}"
     resume = f"finish with `chime-dist resume {options.directory}`"
     lines = {line.ordering: line for line in row.runs}
-    for ordering in range(options.orderings):
+    for ordering in options.orderings:
         where = f"{name}, ordering {ordering}"
         line = lines.get(ordering)
         if line is None:
@@ -98,10 +98,10 @@ def _shortfall(counted: Tally) -> str:
 
 
 def _notes(rows: Sequence[Row], options: ReportOptions) -> Iterator[str]:
-    k = options.orderings
+    k, named = options.k, ", ".join(map(str, options.orderings))
     yield (
         f"Accuracy is success / {options.denominator} episodes in percent. A cell is Avg@{k}: the exact mean over"
-        f" {k} ordering{'s' if k > 1 else ''}, rounded half-up once."
+        f" {k} ordering{'s' if k > 1 else ''} ({named}; 0-based), rounded half-up once."
     )
     yield "± is the sample standard deviation over orderings (divisor k - 1), in percentage points."
     yield "Train accuracy is online: memory is updated after each task, and carried over from epoch to epoch."

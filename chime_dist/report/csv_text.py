@@ -51,7 +51,7 @@ def _score(name: str, score: Score) -> dict[str, object]:
         f"{name}_percent": average.cell,
         f"{name}_exact": average.mean,
         f"{name}_sd": average.sd,
-        f"{name}_orderings": f"{len(average.used)}/{average.orderings}",
+        f"{name}_orderings": f"{len(average.used)}/{len(average.orderings)}",
         f"{name}_planned": total.planned,
         f"{name}_scored": total.scored,
         f"{name}_success": total.success,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from chime_dist.core.aggregate import Average, Denominator, Tally, TrainMetric
 from chime_dist.core.episode import Outcome, Usage
@@ -22,8 +22,8 @@ or a method without memory (R5, H4)."""
 class ReportOptions(Frozen):
     """How results become numbers."""
 
-    orderings: int = Field(ge=1)
-    """k of Avg@k, as planned: orderings 0 to k - 1 are expected of every row."""
+    orderings: tuple[Annotated[int, Field(ge=0)], ...]
+    """0-based orderings that were planned, ascending; each is expected of every row."""
     directory: str
     """The launch's run directory, as a person would type it; only named in hints."""
     denominator: Denominator = "scored"
@@ -31,6 +31,16 @@ class ReportOptions(Frozen):
     """Which train accuracy enters the averages over benchmarks; the rows show both (R6)."""
     partial: bool = False
     """Average what there is where orderings are incomplete; every such number then shows its n (H1)."""
+
+    @field_validator("orderings")
+    @classmethod
+    def _ascending(cls, orderings: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(set(orderings)))
+
+    @property
+    def k(self) -> int:
+        """k of Avg@k: how many orderings were planned (R4)."""
+        return len(self.orderings)
 
 
 class RunLine(Frozen):

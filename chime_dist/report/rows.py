@@ -51,9 +51,9 @@ def _refuse_mixture(runs: Sequence[RunResults], options: ReportOptions) -> None:
                 f"{name}: ordering {ordering} is there {count} times; report one launch at a time, or name what"
                 " differs between the runs in their deviations"
             )
-        if ordering >= options.orderings:
+        if ordering not in options.orderings:
             raise ConfigError(
-                f"{name}: ordering {ordering} (0-based) exists, but the report is for {options.orderings}"
+                f"{name}: ordering {ordering} (0-based) exists, but the report is for {list(options.orderings)}"
             )
     shapes = {(run.train_size, run.epochs, run.eval_size, run.eval_version) for run in runs}
     if len(shapes) > 1:
@@ -65,7 +65,7 @@ def _refuse_mixture(runs: Sequence[RunResults], options: ReportOptions) -> None:
 
 def _score(lines: Sequence[RunLine], pick: Callable[[RunLine], Tally], options: ReportOptions) -> Score:
     tallies = {line.ordering: pick(line) for line in lines}
-    absent = (options.orderings - len(tallies)) * pick(lines[0]).planned
+    absent = (options.k - len(tallies)) * pick(lines[0]).planned
     return Score(
         average=average(tallies, options.orderings, denominator=options.denominator, partial=options.partial),
         total=sum(tallies.values(), Tally(planned=absent, missing=absent)),

@@ -79,7 +79,7 @@ def _results(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
         for label, row in zip(labels, report.rows, strict=True)
     ]
     return Table(
-        title=f"Results, Avg@{report.options.orderings} in percent",
+        title=f"Results, Avg@{report.options.k} in percent",
         header=(
             "Benchmark",
             "Backbone",
@@ -105,7 +105,7 @@ def _score(score: Score, report: Report) -> str:
     text = str(cell) if score.average.sd is None else f"{cell} ± {score.average.sd}"
     if not score.average.incomplete:
         return text
-    used = f"{len(score.average.used)} of {report.options.orderings} orderings"
+    used = f"{len(score.average.used)} of {report.options.k} orderings"
     return f"{text} (n={score.total.scored}/{score.total.planned}, {used})"
 
 

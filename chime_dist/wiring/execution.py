@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,19 +33,23 @@ class OwnedBank(BankReader, BankControl, Protocol):
 
 
 class Execution(Protocol):
-    """A running launch. ``vital`` are the tasks whose end, or error, ends the launch."""
+    """A running launch. The end, or error, of ``serve`` or ``work`` before the driver's ends the launch."""
 
     queue: Queue
     journal: Journal
     records: RecordStore
     bank: OwnedBank
 
-    def vital(self) -> list[Coroutine[Any, Any, None]]:
-        """Commit, and work, until cancelled or stopped."""
+    async def serve(self) -> None:
+        """Commit until cancelled."""
+        ...
+
+    async def work(self) -> None:
+        """Run episodes until ``stop_workers``."""
         ...
 
     async def stop_workers(self) -> None:
-        """Claim no more; the workers' vital tasks end with their open episodes."""
+        """Claim no more; ``work`` returns when the open episodes have ended. May be called again."""
         ...
 
 
@@ -59,6 +63,17 @@ def slot_shares(cluster: ClusterConfig) -> list[int]:
     return [
         cluster.slots // cluster.workers + (i < cluster.slots % cluster.workers) for i in range(cluster.workers)
     ]
+
+
+async def all_or_none(parts: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run all to their end; the first error cancels the others and is raised as it is, not in a group."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class QueueParts:
@@ -118,9 +133,13 @@ class LocalExecution:
         await execution._owner.open()
         return execution
 
-    def vital(self) -> list[Coroutine[Any, Any, None]]:
+    async def serve(self) -> None:
         """See ``Execution``."""
-        return [self._owner.run(), *(worker.run() for worker in self._workers)]
+        await self._owner.run()
+
+    async def work(self) -> None:
+        """See ``Execution``."""
+        await all_or_none(worker.run() for worker in self._workers)
 
     async def stop_workers(self) -> None:
         """See ``Execution``."""

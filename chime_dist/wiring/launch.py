@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
 from pydantic import SecretStr
@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.directory.artifact_json import encode
 from chime_dist.adapters.directory.durable_file import replace_files
-from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry, State
 from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.config.cluster import LlamaCppEndpoint
@@ -28,8 +28,9 @@ from chime_dist.config.sweep import SweepConfig
 from chime_dist.config.validation import validated
 from chime_dist.core.model_call import ChatRequest
 from chime_dist.engine.driver import Driver, Ending, Progress, RunEnd
-from chime_dist.engine.resume import reconcile
-from chime_dist.errors import BackboneError, ServiceError
+from chime_dist.engine.resume import drop_infra, reconcile
+from chime_dist.errors import BackboneError, OutageError, ServiceError
+from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
 from chime_dist.wiring.plans import PlannedRun, plan_runs
@@ -39,6 +40,16 @@ log = structlog.get_logger()
 
 PROBE_BUDGET_S = 120.0
 """How long a backbone may take for its first token before a launch starts, in seconds."""
+
+LONGEST_REASON = 2_000
+"""Characters of the reason in ``status.json``; the log holds the rest."""
+
+_STATES: Mapping[Ending, State] = {
+    Ending.COMPLETE: "complete",
+    Ending.INCOMPLETE: "incomplete",
+    Ending.PAUSED: "paused",
+    Ending.PREEMPTED: "preempted",
+}
 
 Observer = Callable[[Sequence[Progress]], None]
 
@@ -52,6 +63,8 @@ class Launch:
         self.directory = directory
         self._driver: Driver | None = None
         self._stop: Ending | None = None
+        self.reason = ""
+        """Why it did not end complete, in words."""
 
     @classmethod
     def new(cls, sweep: SweepConfig, runs: Sequence[PlannedRun]) -> Launch:
@@ -100,7 +113,7 @@ class Launch:
             self._say("incomplete", f"{type(error).__name__}: {error}")
             raise
         else:
-            self._say(ending.value)
+            self._say(_STATES[ending], self.reason)
             if ending is Ending.COMPLETE:
                 # The journal file and the records hold everything; embedded state would only fill the disk.
                 await asyncio.to_thread(shutil.rmtree, self._state_dir, ignore_errors=True)
@@ -110,9 +123,7 @@ class Launch:
 
     @property
     def _state_dir(self) -> Path:
-        configured = self.sweep.cluster.state_dir
-        default = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state")) / "chime_dist"
-        return (Path(configured) if configured else default).absolute() / self.directory.id
+        return services.state_dir(self.sweep.cluster, self.directory.id)
 
     async def _driven(self, observe: Observer) -> Ending:
         async with AsyncExitStack() as stack:
@@ -120,9 +131,11 @@ class Launch:
             await _probe(spec)
             parts = await QueueParts.open(spec, self.directory, stack)
             await parts.queue.reset()
-            if parts.mirror is not None:
-                for run in self.runs:
+            for run in self.runs:
+                if parts.mirror is not None:
                     await reconcile(run.run_id, parts.journal, parts.mirror)
+                head = await parts.journal.head(run.run_id)
+                await drop_infra(parts.queue, run.run_id, head, run.plan.shape.window)
             execution = await _execution(spec, parts, self.directory, stack)
             self._driver = Driver(
                 [run.plan for run in self.runs],
@@ -139,7 +152,13 @@ class Launch:
             )
             if self._stop is not None:
                 self._driver.stop(self._stop)
-            return await _watched(self._driver, execution)
+            try:
+                return await _watched(self._driver, execution)
+            except OutageError as error:
+                self._driver.stop(Ending.PAUSED, str(error))
+                return Ending.PAUSED
+            finally:
+                self.reason = self._driver.reason
 
     async def _services(self, stack: AsyncExitStack) -> LaunchSpec:
         cluster = self.sweep.cluster
@@ -167,8 +186,10 @@ class Launch:
         folder = self.directory.run(end.run_id)
         await asyncio.to_thread(replace_files, [(folder.evaluation, encode(end, "the evaluation") + b"\n")])
 
-    def _say(self, state: str, reason: str = "") -> None:
-        self.directory.set_status(state, now=datetime.now(UTC), reason=reason)  # type: ignore[arg-type]
+    def _say(self, state: State, reason: str = "") -> None:
+        # Masked before it is cut: what is left of half a secret would not be recognised.
+        masked = SecretMask(services.secrets_of(self.sweep.cluster)).text(reason)
+        self.directory.set_status(state, now=datetime.now(UTC), reason=masked[:LONGEST_REASON])
 
 
 def _entries(runs: Sequence[PlannedRun]) -> Mapping[str, RunEntry]:
@@ -225,17 +246,23 @@ async def _probe(spec: LaunchSpec) -> None:
 
 async def _watched(driver: Driver, execution: Execution) -> Ending:
     """The driver's ending; the first failure of a vital part ends the launch instead."""
-    driving = asyncio.create_task(driver.run())
-    vital = [asyncio.create_task(part) for part in execution.vital()]
+    driving, serving = asyncio.create_task(driver.run()), asyncio.create_task(execution.serve())
+    working, stopping = asyncio.create_task(execution.work()), asyncio.create_task(driver.stopping.wait())
+    tasks: set[asyncio.Task[Any]] = {driving, serving, working, stopping}
+    pending = set(tasks)
     try:
         while not driving.done():
-            done, _ = await asyncio.wait({driving, *vital}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {driving}:
-                task.result()
-                raise ServiceError("a part of the launch ended before the driver did; see log.jsonl")
-        await execution.stop_workers()
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            if stopping in done:
+                await execution.stop_workers()
+            for part in done & {serving, working}:
+                part.result()
+                if part is serving or not stopping.done():
+                    raise ServiceError("a part of the launch ended before the driver did; see log.jsonl")
+                driver.drained()
         return driving.result()
     finally:
-        for task in (driving, *vital):
+        await execution.stop_workers()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(driving, *vital, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
@@ -29,7 +28,7 @@ from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Worker
 from chime_dist.ports import Embedder, EmbedderFingerprint, RecordStore
 from chime_dist.wiring import services
-from chime_dist.wiring.execution import OwnedBank, QueueParts, slot_shares, worker_name
+from chime_dist.wiring.execution import OwnedBank, QueueParts, all_or_none, slot_shares, worker_name
 from chime_dist.wiring.services import LaunchSpec
 
 _ROLE_ACTORS = {Role.PLANNER: PlannerActor, Role.EXECUTOR: ExecutorActor, Role.GATE: GateActor}
@@ -136,9 +135,13 @@ class RayExecution:
         await execution._create()
         return execution
 
-    def vital(self) -> list[Coroutine[Any, Any, None]]:
+    async def serve(self) -> None:
         """See ``Execution``."""
-        return [self._bank.serve(), *(worker.run() for worker in self._workers)]
+        await self._bank.serve()
+
+    async def work(self) -> None:
+        """See ``Execution``."""
+        await all_or_none(worker.run() for worker in self._workers)
 
     async def stop_workers(self) -> None:
         """See ``Execution``."""

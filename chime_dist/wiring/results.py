@@ -189,7 +189,7 @@ def launch_report(
     )
     results = run_results(launch)
     options = ReportOptions(
-        orderings=1 + max((run.ordering for run in results), default=0),
+        orderings=tuple({run.ordering for run in results}),
         directory=str(launch.path),
         denominator=denominator or protocol.denominator,
         train_metric=protocol.train_metric,

@@ -6,6 +6,7 @@ actors build theirs with the same functions as the local execution does.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from chime_dist.core.episode import Role
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
 from chime_dist.engine.episode import EpisodeRunner, RunServices
+from chime_dist.engine.outage import Outages
 from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Worker
@@ -54,6 +56,9 @@ from chime_dist.ports import (
 )
 from chime_dist.wiring import registry
 from chime_dist.wiring.plans import PlannedRun
+
+QDRANT_FOLDER = "qdrant"
+"""Inside a launch's state folder: the embedded projections."""
 
 ROLES = (Role.PLANNER, Role.EXECUTOR, Role.GATE)
 """The roles every method may ask."""
@@ -104,11 +109,17 @@ def redis_parts(spec: LaunchSpec) -> tuple[RedisConnection, RedisQueue, RedisJou
     return connection, RedisQueue(connection, keys, spec.cluster.lease_s), RedisJournal(connection, keys)
 
 
+def state_dir(cluster: ClusterConfig, launch: str) -> Path:
+    """Where a launch keeps its embedded state: below the configured folder, or below one of this machine."""
+    default = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state")) / "chime_dist"
+    return (Path(cluster.state_dir) if cluster.state_dir else default).absolute() / launch
+
+
 def bank_store(spec: LaunchSpec) -> BankStore:
     """The projection the config asks for; raises MissingExtraError."""
     qdrant = spec.cluster.qdrant
     if qdrant.mode == "edge":
-        return QdrantEdgeStore(spec.state_dir / "qdrant")
+        return QdrantEdgeStore(spec.state_dir / QDRANT_FOLDER)
     if qdrant.mode == "server":
         assert qdrant.url is not None
         key = qdrant.api_key.reveal() if qdrant.api_key is not None else None
@@ -208,11 +219,14 @@ def bank_owner(
             models=models_of(run),
             fingerprint=fingerprint,
             window=spec.windows[run_id],
+            hold_after_infra=spec.cluster.stop_after_infra,
             answer_budget_s=run.episode.deadline_s,
         )
         for run_id, run in spec.runs.items()
     }
-    return BankOwner(spec.launch, lanes, queue, journal, bank_store(spec), SystemClock())
+    clock = SystemClock()
+    outages = Outages(clock, spec.cluster.outage_patience_s)
+    return BankOwner(spec.launch, lanes, queue, journal, bank_store(spec), clock, outages)
 
 
 def worker(
@@ -235,12 +249,14 @@ def worker(
         for run_id, run in spec.runs.items()
     }
     clock = SystemClock()
+    outages = Outages(clock, spec.cluster.outage_patience_s)
     return Worker(
         name,
         queue,
         records,
-        EpisodeRunner(runs, bank, clock, name),
+        EpisodeRunner(runs, bank, clock, outages, name),
         clock,
+        outages=outages,
         slots=slots,
         max_deliveries=spec.cluster.max_deliveries,
         renew_every_s=spec.cluster.lease_s / 3,

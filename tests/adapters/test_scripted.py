@@ -249,6 +249,21 @@ async def test_a_script_may_decide_some_replies() -> None:
     await backbone.close()
 
 
+async def test_a_scripted_reply_takes_the_pretended_time_of_its_request() -> None:
+    """What a script says is slept for like any other reply, and says so."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    timing = ScriptedSettings(latency_s=(1.0, 3.0))
+    backbone = ScriptedBackbone(timing, sleep, script=lambda _: ChatReply(text="scripted"))
+    reply = await backbone.complete(ask(), budget_s=60)
+    hashed = await ScriptedBackbone(timing, sleep).complete(ask(), budget_s=60)
+    assert (reply.text, reply.latency_s) == ("scripted", hashed.latency_s)
+    assert slept == [reply.latency_s, hashed.latency_s]
+
+
 TREE = {
     "$defs": {
         "node": {

@@ -208,7 +208,7 @@ def test_the_fingerprint_names_version_data_checker_and_categories() -> None:
 
 def test_limits_come_from_the_options() -> None:
     """R42: at most 10 tool or search steps by default."""
-    assert (bfcl().action_mode, bfcl().max_steps) == ("tools", 10)
+    assert (bfcl().action_mode, bfcl().usual_steps, bfcl().max_steps) == ("tools", 1, 10)
     assert bfcl(action_mode="json_schema", max_steps=3).max_steps == 3
 
 

@@ -233,6 +233,7 @@ def test_the_tasks_are_the_families_cases_in_order() -> None:
     ordering = order_tasks(world.tasks(), PROTOCOLS["paper_numbers"], 0)
     assert (len(ordering.train), len(ordering.eval)) == (21, 9)
     assert (world.name, world.action_mode, world.max_steps) == ("credit_world", "tools", 10)
+    assert (world.usual_steps, CreditWorld(CreditWorldOptions(steps=3)).usual_steps) == (2, 3)
     assert world.fingerprint() == CreditWorld(CreditWorldOptions()).fingerprint()
 
 

@@ -106,10 +106,14 @@ def _bytes_below(folder: Path) -> bytes:
 def test_a_secret_is_in_no_file_and_no_output_of_a_launch(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H6: a canary as key of an endpoint and of a service."""
+    """H6: a canary as key of an endpoint, in another one's URL, and as key of a service."""
     monkeypatch.setenv("CHIME_TEST_KEY", CANARY)
     url, key = "https://u:${CHIME_TEST_KEY}@models.test/v1", "${CHIME_TEST_KEY}"
-    other = f"    other: {{kind: http, url: '{url}', api_key: '{key}'}}\n  secrets: {{search: '{key}'}}\n"
+    other = f"""\
+    keyed: {{kind: http, url: 'http://models.test/v1', api_key: '{key}'}}
+    named: {{kind: http, url: '{url}'}}
+  secrets: {{search: '{key}'}}
+"""
     file = program.write(SWEEP + other)
     outputs = [program(*words).output for words in (("sweep", file, "--dry-run"), ("sweep", file, "--limit", "6"))]
     outputs += [program(*words).output for words in (("show", "runs/latest", "--json"), ("resume", "runs/latest"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -102,6 +103,36 @@ def test_a_wrong_endpoint_names_its_key(load: Load, endpoint: str, message: str)
     with pytest.raises(ConfigError, match=message) as caught:
         load(SWEEP.replace("{kind: scripted}", endpoint))
     assert 'cluster.endpoints."qwen3.5-flash"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"url": "http://u:pw@h/v1", "api_key": "k"}, "url and in api_key"),
+        ({"url": "http://token@h/v1", "api_key": "k"}, "url and in api_key"),
+        ({"url": "http://:@h/v1", "headers": {"AUTHORIZATION": "k"}}, "url and in headers.AUTHORIZATION"),
+        ({"url": "http://h/v1", "api_key": "k", "headers": {"authorization": "l"}}, "api_key and in headers"),
+        ({"url": "http://u:pw@h", "api_key": "k", "headers": {"Authorization": "l"}}, "url and in api_key and in"),
+    ],
+)
+def test_credentials_in_two_places_are_refused_and_the_places_named(load: Load, more: Any, named: str) -> None:
+    """H6: the HTTP client refuses some of these pairs at run time, and of the others one would win silently."""
+    with pytest.raises(ConfigError, match=f"credentials are in {named}") as caught:
+        load(SWEEP.replace("{kind: scripted}", json.dumps(more)))
+    assert 'cluster.endpoints."qwen3.5-flash"' in str(caught.value)
+    assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"url": "http://u:pw@h/v1", "headers": {"X-Team": "t"}},
+        {"url": "http://h/v1?q=a@b", "api_key": "k", "headers": {"X-Team": "t"}},
+        {"url": "http://h/v1", "headers": {"Authorization": "Basic dTpw"}},
+    ],
+)
+def test_credentials_in_one_place_are_fine(written: Any) -> None:
+    assert isinstance(HttpEndpoint.model_validate(written), HttpEndpoint)
 
 
 def test_environment_variables_replace_what_the_config_says() -> None:

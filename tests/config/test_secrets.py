@@ -30,11 +30,12 @@ cluster:
   qdrant: {url: "http://q.example:6333", api_key: "${CANARY}"}
   endpoints:
     qwen:
-      url: http://user:${CANARY}@llm.example/v1?api_key=${CANARY}
+      url: http://llm.example/v1?api_key=${CANARY}
       api_key: ${CANARY}
       headers:
         X-Team: Bearer ${CANARY}
     embedder: {url: "${EMBED:-http://e.example/v1}", api_key: "${CANARY}"}
+    judge: {url: "http://user:${CANARY}@judge.example/v1"}
   secrets:
     serpapi: ${CANARY}
 """
@@ -62,10 +63,13 @@ def test_a_secret_from_the_environment_is_in_no_dump_and_no_representation(load:
     assert said.count("${CANARY}") > 10
     endpoint = sweep.cluster.endpoints["qwen"]
     assert isinstance(endpoint, HttpEndpoint)
-    assert endpoint.url.reveal() == f"http://user:{CANARY}@llm.example/v1?api_key={CANARY}"
+    assert endpoint.url.reveal() == f"http://llm.example/v1?api_key={CANARY}"
     assert endpoint.api_key is not None
     assert endpoint.api_key.reveal() == CANARY
     assert endpoint.headers["X-Team"].reveal() == f"Bearer {CANARY}"
+    judge = sweep.cluster.endpoints["judge"]
+    assert isinstance(judge, HttpEndpoint)
+    assert judge.url.reveal() == f"http://user:{CANARY}@judge.example/v1"
     assert sweep.cluster.secrets["serpapi"].reveal() == CANARY
 
 
@@ -97,6 +101,7 @@ def test_a_secret_that_is_written_out_is_masked_and_asked_for_again(load: Load) 
         "cluster.endpoints.qwen.api_key",
         "cluster.endpoints.qwen.headers.X-Team",
         "cluster.endpoints.embedder.api_key",
+        "cluster.endpoints.judge.url",
     ]
     with pytest.raises(ConfigError) as caught:
         restore_sweep(sweep.model_dump(mode="json"), "sweep.json", environ={})
@@ -113,11 +118,13 @@ def test_a_secret_that_is_written_out_is_masked_and_asked_for_again(load: Load) 
 
 def _values(paths: list[str]) -> list[str]:
     values = {"cluster.redis.url": "redis://${K}@r", "cluster.endpoints.qwen.url": "http://l/v1"}
+    values["cluster.endpoints.judge.url"] = "http://${K}@j/v1"
     return [values.get(path, "${K}") for path in paths]
 
 
 REDIS = "redis: redis://:${CANARY}@redis.example:6379/0"
-URL = "url: http://user:${CANARY}@llm.example/v1?api_key=${CANARY}"
+URL = "url: http://llm.example/v1?api_key=${CANARY}"
+JUDGE = 'judge: {url: "http://user:${CANARY}@judge.example/v1"'
 SECRETS = "  secrets:"
 
 MISPLACED = [
@@ -125,6 +132,7 @@ MISPLACED = [
     ("api_key: ${CANARY}", "api_key: [${CANARY}]"),
     (URL, "url: ${CANARY}"),
     (URL, "url: ftp://${CANARY}@h"),
+    (JUDGE, f'{JUDGE}, api_key: "${{CANARY}}"'),
     (REDIS, "redis: ${CANARY}"),
     (REDIS, "redis: http://${CANARY}"),
     (REDIS, "redis: {mode: local, url: 'redis://${CANARY}'}"),
@@ -181,7 +189,7 @@ def test_an_unset_variable_is_named_with_file_and_key(load: Load) -> None:
         ConfigError, match=r"sweep\.yaml:12: cluster\.endpoints\.qwen\.api_key: .*variable CANARY"
     ) as c:
         load(SECRETIVE)
-    assert str(c.value).count("CANARY is not set") == 7
+    assert str(c.value).count("CANARY is not set") == 8
 
 
 @pytest.mark.parametrize(

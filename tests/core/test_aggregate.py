@@ -93,7 +93,7 @@ def test_three_orderings_give_the_same_cell_as_their_sum() -> None:
     """R4: Avg@3 is the mean of three accuracies, which is k/(3n): 19 + 20 + 18 of 120 each are 57/360."""
     tallies = {r: Tally(planned=120, success=k, failure=120 - k) for r, k in enumerate((19, 20, 18))}
 
-    found = average(tallies, 3)
+    found = average(tallies, range(3))
 
     assert found.mean == Fraction(57, 360)
     assert found.cell == Decimal("15.83")
@@ -285,34 +285,43 @@ H1 = {
 
 def test_incomplete_orderings_are_not_averaged() -> None:
     """H1: no average of three is printed; the incomplete ones are named."""
-    assert average(H1, 3) == Average(orderings=3, used=(), incomplete=(1, 2), mean=None, sd=None)
-    assert average(H1, 3).cell is None
+    assert average(H1, range(3)) == Average(orderings=(0, 1, 2), used=(), incomplete=(1, 2), mean=None, sd=None)
+    assert average(H1, range(3)).cell is None
+
+
+def test_orderings_are_planned_by_index() -> None:
+    """R4: a sweep of orderings 1 and 4 misses neither 0 nor 2."""
+    found = average({4: H1[0], 1: H1[0]}, (4, 1))
+    assert (found.orderings, found.used, found.incomplete) == ((1, 4), (1, 4), ())
+    assert average({4: H1[0]}, (4, 1)).incomplete == (1,)
 
 
 def test_a_partial_average_says_what_is_in_it() -> None:
     """H1: with the flag, what there is is averaged, each ordering by its own n."""
-    found = average(H1, 3, partial=True)
+    found = average(H1, range(3), partial=True)
     assert (found.used, found.incomplete) == ((0, 1), (1, 2))
     assert found.mean == Fraction(1, 2)
 
-    over_all = average(H1, 3, denominator="planned", partial=True)
+    over_all = average(H1, range(3), denominator="planned", partial=True)
     assert over_all.mean == (Fraction(5, 10) + Fraction(3, 10)) / 2
 
 
 def test_an_ordering_without_a_score_is_in_no_partial_average() -> None:
-    found = average({0: Tally(planned=4, infra=4), 1: H1[0]}, 2, partial=True)
+    found = average({0: Tally(planned=4, infra=4), 1: H1[0]}, (0, 1), partial=True)
     assert (found.used, found.mean, found.sd) == ((1,), Fraction(1, 2), None)
-    assert average({}, 2, partial=True).mean is None
+    assert average({}, (0, 1), partial=True).mean is None
 
 
 def test_an_ordering_that_was_not_planned_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"3 orderings are planned \(0-based\), but there are results of \[3\]"):
-        average({3: H1[0]}, 3)
+    with pytest.raises(
+        ValueError, match=r"orderings \[0, 2\] are planned \(0-based\), but there are results of \[3\]"
+    ):
+        average({0: H1[0], 3: H1[0]}, (0, 2))
 
 
 @given(st.permutations([19, 20, 18, 40]))
 def test_the_average_does_not_depend_on_which_ordering_is_which(solved: list[int]) -> None:
     tallies = {r: Tally(planned=120, success=k, failure=120 - k) for r, k in enumerate(solved)}
-    found = average(tallies, 4)
+    found = average(tallies, range(4))
     assert found.mean == Fraction(97, 480)
     assert found.sd == sample_sd([Fraction(k, 120) for k in (18, 19, 20, 40)])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chime_dist.core.canonical import canonical_json
 from chime_dist.core.chat_reply import (
     EXCERPT_CHARACTERS,
     assistant_message,
@@ -146,6 +147,20 @@ def test_a_context_overflow_hidden_under_200_is_still_one() -> None:
 def test_the_text_is_the_visible_answer_only(message: dict[str, Any], text: str) -> None:
     """R35: reasoning is not the answer; an empty answer is a reply, not an error."""
     assert read_completion(completion(message)).text == text
+
+
+def test_half_an_emoji_is_replaced_wherever_a_reply_has_one() -> None:
+    """What is made of a reply is journalled and sent back as UTF-8, which has no half characters."""
+    bad, good = call('{"q": ["cut \\ud83d", 1]}', identity="c\ud83d"), call({"q": "\ud83d"}, identity="c2")
+    bad["function"]["name"] = "search\ud83d"
+    reply = read_completion(completion({"content": "cut \ud83d", "tool_calls": [bad, good]}))
+    assert reply.text == "cut �"
+    assert [(c.id, c.name, c.arguments, c.error) for c in reply.tool_calls] == [
+        ("c�", "search�", {"q": ["cut �", 1]}, None),
+        ("c2", "search", {"q": "�"}, None),
+    ]
+    canonical_json(reply.model_dump()).encode()
+    canonical_json(assistant_message(reply)).encode()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from chime_dist.core.window import StreamShape
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
 from chime_dist.engine.driver import Driver, Ending, RunEnd
 from chime_dist.engine.episode import EpisodeRunner, RunServices
+from chime_dist.engine.outage import Outages
 from chime_dist.engine.plan import RunPlan
 from chime_dist.engine.roles import RoleRunner, RunModels
 from chime_dist.engine.worker import Worker
@@ -69,11 +70,11 @@ class Launched:
     async def run(self) -> Ending:
         """Open records and banks, work, drive, close."""
         clock = SystemClock()
-        models = models_on(self.backbone)
+        models, outages = models_on(self.backbone), Outages(clock, 60.0)
         method = Chime(OPTIONS)
         records = await EpisodeStore.open(self.directory, now=datetime.now(UTC))
-        lanes = {RUN: LaneServices(method, models, EMBEDDER.fingerprint, self.plan.shape.window, 60.0)}
-        owner = BankOwner(self.directory.id, lanes, self.queue, self.journal, self.store, clock)
+        lanes = {RUN: LaneServices(method, models, EMBEDDER.fingerprint, self.plan.shape.window, 3, 60.0)}
+        owner = BankOwner(self.directory.id, lanes, self.queue, self.journal, self.store, clock, outages)
         services = {RUN: RunServices(method, self.benchmark, models, 60.0)}
         await self.queue.reset()
         await owner.open()
@@ -82,8 +83,9 @@ class Launched:
                 f"worker-{index}-{random.randrange(2**32)}",
                 self.queue,
                 records,
-                EpisodeRunner(services, owner, clock, f"worker-{index}"),
+                EpisodeRunner(services, owner, clock, outages, f"worker-{index}"),
                 clock,
+                outages=outages,
                 slots=max(1, self.slots // self.workers),
                 max_deliveries=self.max_deliveries,
                 renew_every_s=self.lease_s / 3,

@@ -71,6 +71,7 @@ class ToyBenchmark:
     name = "toy"
     action_mode: Literal["tools", "json_schema"] = "tools"
     max_steps = 3
+    usual_steps = 1
 
     def __init__(self, size: int) -> None:
         self._ids = [f"{FAMILIES[i % len(FAMILIES)]}-{i}" for i in range(size)]

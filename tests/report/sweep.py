@@ -14,7 +14,7 @@ OUTCOMES = {"+": Outcome.SUCCESS, "-": Outcome.FAILURE, "!": Outcome.INFRA}
 
 LABELS = ("planning", "execution", "both", "none")
 
-OPTIONS = ReportOptions(orderings=3, directory="runs/demo/l1")
+OPTIONS = ReportOptions(orderings=(0, 1, 2), directory="runs/demo/l1")
 
 
 def record(

@@ -50,7 +50,7 @@ def test_a_row_shows_train_at_the_first_and_the_selected_epoch_and_eval() -> Non
 
 def test_a_sweep_with_infra_ends_is_reported_as_incomplete() -> None:
     """G3: 1 success and 9 infra ends: 1 of 10 completed, nothing averaged, and a way to finish."""
-    report = build_report([run(["+-"], "+" + "!" * 9)], ReportOptions(orderings=1, directory="runs/demo/l1"))
+    report = build_report([run(["+-"], "+" + "!" * 9)], ReportOptions(orderings=(0,), directory="runs/demo/l1"))
 
     (row,) = report.rows
     assert not report.complete
@@ -87,6 +87,28 @@ def test_no_average_of_three_is_made_of_one_and_a_half() -> None:
     assert "--partial shows what there is" in notes(report)
 
 
+@pytest.mark.parametrize("planned", [(1,), (0, 2), (2, 0, 5)])
+def test_any_set_of_orderings_may_be_planned(planned: tuple[int, ...]) -> None:
+    """R4: k of Avg@k is how many orderings are planned, whatever their indexes."""
+    runs = [run(["+-"], "+-", ordering=ordering) for ordering in planned]
+    report = build_report(runs, ReportOptions(orderings=planned, directory="d"))
+
+    assert report.complete
+    (row,) = report.rows
+    assert row.eval.average.used == row.eval.average.orderings == tuple(sorted(planned))
+    assert row.eval.total == Tally(planned=2 * len(planned), success=len(planned), failure=len(planned))
+    named = ", ".join(map(str, sorted(planned)))
+    assert f"A cell is Avg@{len(planned)}: the exact mean over {len(planned)} ordering" in notes(report)
+    assert f"({named}; 0-based)" in notes(report)
+
+
+def test_a_planned_ordering_without_a_run_is_named_by_its_index() -> None:
+    """H1, R4: of orderings 0 and 2, 2 is missing and 1 is not."""
+    report = build_report([run(["+-"], "+-")], ReportOptions(orderings=(0, 2), directory="d"))
+    assert [problem.where for problem in report.problems] == ["toy / scripted / chime, ordering 2"]
+    assert report.rows[0].eval.total == Tally(planned=4, success=1, failure=1, missing=2)
+
+
 def test_a_partial_report_averages_what_there_is_and_stays_incomplete() -> None:
     """H1: with the flag for partial reports; nothing becomes complete by asking for it."""
     report = build_report(H1, partially())
@@ -100,14 +122,14 @@ def test_a_partial_report_averages_what_there_is_and_stays_incomplete() -> None:
 
 def test_infra_can_stay_in_the_denominator() -> None:
     """S2 (R70): errors stay in the denominator."""
-    options = ReportOptions(orderings=2, directory="d", denominator="planned", partial=True)
+    options = ReportOptions(orderings=(0, 1), directory="d", denominator="planned", partial=True)
     (row,) = build_report(H1, options).rows
     assert row.eval.average.mean == Fraction(4, 10)
 
 
 def test_a_train_position_committed_empty_is_named_as_lasting() -> None:
     """Design "Outcomes": resuming cannot change it, and the report does not promise that."""
-    report = build_report([run(["+!"], "+")], ReportOptions(orderings=1, directory="d"))
+    report = build_report([run(["+!"], "+")], ReportOptions(orderings=(0,), directory="d"))
     (problem,) = report.problems
     assert problem.fix == "finish with `chime-dist resume d`; positions committed empty stay so"
 
@@ -115,7 +137,7 @@ def test_a_train_position_committed_empty_is_named_as_lasting() -> None:
 def test_the_average_over_benchmarks_is_made_of_displayed_cells() -> None:
     """R4: the unweighted mean, whatever the sizes, rounded once; the exact mean beside it."""
     runs = [run(["+--"], "+--"), run(["+-"], "++-", benchmark="other"), run(["+"], "-", benchmark="third")]
-    options = ReportOptions(orderings=1, directory="d")
+    options = ReportOptions(orderings=(0,), directory="d")
 
     (found,) = build_report(runs, options).averages
 
@@ -129,7 +151,7 @@ def test_the_average_over_benchmarks_is_made_of_displayed_cells() -> None:
 def test_the_average_takes_the_train_epoch_that_was_asked_for() -> None:
     """R6: ``train_metric``, default selected."""
     runs = [run(["+---", "++++"], "+"), run(["+---", "++++"], "+", benchmark="other")]
-    options = ReportOptions(orderings=1, directory="d")
+    options = ReportOptions(orderings=(0,), directory="d")
     first = options.model_copy(update={"train_metric": "first"})
     assert build_report(runs, options).averages[0].train.cell == Decimal("100.00")
     assert build_report(runs, first).averages[0].train.cell == Decimal("25.00")
@@ -146,7 +168,7 @@ def test_a_method_without_a_benchmark_or_with_an_open_one_has_no_average() -> No
         run(["+"], "+", method="open"),
         run(["+"], ".", method="open", benchmark="other"),
     ]
-    averages = build_report(runs, ReportOptions(orderings=1, directory="d")).averages
+    averages = build_report(runs, ReportOptions(orderings=(0,), directory="d")).averages
     assert [(found.method, found.eval.cell, found.complete) for found in averages] == [
         ("here_only", None, False),
         ("open", None, False),
@@ -160,7 +182,7 @@ def test_runs_that_deviate_differently_are_rows_of_their_own() -> None:
         run(["+"], "-", deviations={"near_tie": "off"}),
         run(["+"], "-", benchmark="other"),
     ]
-    report = build_report(runs, ReportOptions(orderings=1, directory="d"))
+    report = build_report(runs, ReportOptions(orderings=(0,), directory="d"))
     assert [(row.deviations, row.eval.average.cell) for row in report.rows] == [
         ({"near_tie": "relevance"}, Decimal("100.00")),
         ({"near_tie": "off"}, Decimal("0.00")),
@@ -180,14 +202,14 @@ def test_the_gates_errors_and_attributions_are_counted() -> None:
     ]
     results = run(["+----"], "+").model_copy(update={"run_id": "r", "records": tuple(records)})
 
-    gate = build_report([results], ReportOptions(orderings=1, directory="d")).rows[0].gate
+    gate = build_report([results], ReportOptions(orderings=(0,), directory="d")).rows[0].gate
 
     assert (gate.decided, gate.errors, gate.error_rate) == (3, 1, Fraction(1, 4))
     assert gate.labels == {Outcome.SUCCESS: {"planning": 1}, Outcome.FAILURE: {"execution": 2}}
 
 
 def test_a_method_without_a_gate_has_no_error_rate() -> None:
-    report = build_report([run(["+"], "+", gate=False)], ReportOptions(orderings=1, directory="d"))
+    report = build_report([run(["+"], "+", gate=False)], ReportOptions(orderings=(0,), directory="d"))
     assert report.rows[0].gate.error_rate is None
 
 
@@ -203,7 +225,7 @@ def test_cost_is_summed_by_phase_and_role() -> None:
 
 def test_a_planned_run_that_has_not_started_is_all_missing() -> None:
     """H1: expected ids are compared with found ones."""
-    report = build_report([run([".."], "...")], ReportOptions(orderings=1, directory="d"))
+    report = build_report([run([".."], "...")], ReportOptions(orderings=(0,), directory="d"))
     (row,) = report.rows
     assert row.cost == {}
     assert row.eval.total == Tally(planned=3, missing=3)
@@ -212,7 +234,7 @@ def test_a_planned_run_that_has_not_started_is_all_missing() -> None:
 
 def test_a_run_without_a_train_stream_reports_eval_only() -> None:
     """R52, R53: a bank made elsewhere can be evaluated."""
-    report = build_report([run([], "+-")], ReportOptions(orderings=1, directory="d"))
+    report = build_report([run([], "+-")], ReportOptions(orderings=(0,), directory="d"))
     assert report.complete
     assert report.rows[0].train_selected.average.cell is None
     assert report.rows[0].eval.average.cell == Decimal("50.00")
@@ -223,7 +245,7 @@ def test_eval_at_other_versions_is_left_out() -> None:
     results = run(["+-"], "++")
     early = record(results.run_id, "eval", 0, Outcome.FAILURE, epoch=0, version=1)
     with_early = results.model_copy(update={"records": (early, *results.records)})
-    options = ReportOptions(orderings=1, directory="d")
+    options = ReportOptions(orderings=(0,), directory="d")
     assert build_report([with_early], options) == build_report([results], options)
 
 
@@ -241,7 +263,7 @@ def test_whether_memory_was_online_or_frozen_is_in_the_report(
 ) -> None:
     """H4, R5: online in train, frozen in eval, and whether the digests prove it."""
     results = run(["+"], "+").model_copy(update=change)
-    report = build_report([results], ReportOptions(orderings=1, directory="d"))
+    report = build_report([results], ReportOptions(orderings=(0,), directory="d"))
     assert report.rows[0].runs[0].eval_memory == memory
     assert note in notes(report)
     assert "Eval memory is frozen" in notes(report)
@@ -258,7 +280,7 @@ def test_a_bank_that_changed_during_eval_stops_the_report() -> None:
 def test_a_short_stream_is_said_not_to_be_the_papers() -> None:
     """R3: a limited run is not a reproduction; the paper's sizes are named."""
     limited = run(["+-"], "+", benchmark="vitabench")
-    options = ReportOptions(orderings=1, directory="d")
+    options = ReportOptions(orderings=(0,), directory="d")
     assert "vitabench ran on 2 train and 1 eval tasks, which is not a stream of the paper: 280/120" in notes(
         build_report([limited], options)
     )
@@ -279,7 +301,7 @@ def test_a_report_of_nothing_is_refused() -> None:
     ("runs", "message"),
     [
         ([run(), run()], "ordering 0 is there 2 times"),
-        ([run(ordering=3)], r"ordering 3 \(0-based\) exists, but the report is for 3"),
+        ([run(ordering=3)], r"ordering 3 \(0-based\) exists, but the report is for \[0, 1, 2\]"),
         ([run(), run(["+--"], ordering=1)], "its orderings are not one experiment"),
         ([run(), run(["+-", "+-"], ordering=1)], "its orderings are not one experiment"),
     ],

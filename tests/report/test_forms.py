@@ -16,7 +16,7 @@ from chime_dist.report.markdown import to_markdown
 from chime_dist.report.terminal import to_terminal
 from tests.report.sweep import run
 
-ONE = ReportOptions(orderings=1, directory="runs/demo/l1")
+ONE = ReportOptions(orderings=(0,), directory="runs/demo/l1")
 
 
 def finished() -> Report:
@@ -31,11 +31,11 @@ def finished() -> Report:
         for r in range(2)
         for benchmark in ("bfcl", "vita")
     ]
-    return build_report(runs, ReportOptions(orderings=2, directory="runs/demo/l1"))
+    return build_report(runs, ReportOptions(orderings=(0, 1), directory="runs/demo/l1"))
 
 
 def unfinished(partial: bool = False) -> Report:
-    options = ReportOptions(orderings=3, directory="runs/demo/l1", partial=partial)
+    options = ReportOptions(orderings=(0, 1, 2), directory="runs/demo/l1", partial=partial)
     return build_report([run(["+-"], "+-", ordering=0), run(["+-"], "+!", ordering=1)], options)
 
 
@@ -47,6 +47,16 @@ def printed(report: Report, width: int = 300) -> str:
 
 def lines_with(text: str, *words: str) -> list[str]:
     return [line for line in text.splitlines() if all(word in line for word in words)]
+
+
+def test_the_title_names_how_many_orderings_are_averaged() -> None:
+    """R4: Avg@2 of orderings 0 and 2."""
+    runs = [run(["+-"], "+-", ordering=ordering) for ordering in (0, 2)]
+    report = build_report(runs, ReportOptions(orderings=(0, 2), directory="d"))
+    assert "Results, Avg@2 in percent" in to_markdown(report)
+    (row,) = csv.DictReader(io.StringIO(to_csv(report)))
+    assert (row["complete"], row["eval_orderings"]) == ("yes", "2/2")
+    assert json.loads(to_json(report))["options"]["orderings"] == [0, 2]
 
 
 def test_markdown_shows_accuracy_spread_counts_and_status() -> None:

@@ -27,7 +27,7 @@ from chime_dist.core.embedding import embeddable_all, embedded
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.retry import Attempt, GiveUp, RetryPolicy, retry_after_seconds
-from chime_dist.core.tool_arguments import whole_characters
+from chime_dist.core.text import whole_characters
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BackboneError, EmbeddingError
 from chime_dist.ports import Clock, EmbedderFingerprint

@@ -25,7 +25,7 @@ from chime_dist.core.chat_reply import classify_failure, fitting_max_tokens, rea
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.core.retry import Attempt, GiveUp, retry_after_seconds
-from chime_dist.core.tool_arguments import whole_characters
+from chime_dist.core.text import whole_characters
 from chime_dist.errors import BackboneError
 from chime_dist.ports import Clock
 

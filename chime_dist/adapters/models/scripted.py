@@ -72,12 +72,13 @@ class ScriptedBackbone:
         if self._draws("failure", identity).unit() < self._settings.failure_rate:
             raise BackboneError("failure asked for by failure_rate", "server_error")
         scripted = self._script(request) if self._script is not None else None
-        return scripted if scripted is not None else self._reply(request, identity, latency_s)
+        reply = scripted if scripted is not None else self._reply(request, identity)
+        return reply.model_copy(update={"latency_s": latency_s})
 
     async def close(self) -> None:
         """Nothing is held."""
 
-    def _reply(self, request: ChatRequest, identity: str, latency_s: float) -> ChatReply:
+    def _reply(self, request: ChatRequest, identity: str) -> ChatReply:
         draws = self._draws("reply", identity)
         words = _last_user_words(request.messages)
         text = ""
@@ -98,7 +99,6 @@ class ScriptedBackbone:
             tool_calls=calls,
             finish_reason="tool_calls" if calls else "stop",
             usage=Usage(calls=1, requests=1, prompt_tokens=asked, completion_tokens=len(said.split())),
-            latency_s=latency_s,
         )
 
     def _draws(self, purpose: str, identity: str) -> HashDraws:

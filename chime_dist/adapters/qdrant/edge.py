@@ -10,7 +10,7 @@ blocks, and makes search approximate.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,20 +18,27 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from chime_dist.adapters.qdrant.audit import audited
+from chime_dist.adapters.qdrant.edge_audit import stored_points
 from chime_dist.adapters.qdrant.edge_directory import ShardDirectory
 from chime_dist.adapters.qdrant.points import (
     INTEGER_KEYS,
     KEYWORD_KEYS,
     batches,
     best,
+    cursor_id,
+    cursor_move,
+    cursor_payload,
+    cursor_vector,
     first_ask,
     next_ask,
     point_id,
     point_payload,
     standing_at,
 )
-from chime_dist.core.bank import BankState
-from chime_dist.core.projection import Projection, score_floor
+from chime_dist.core.bank import BankState, Entry
+from chime_dist.core.projection import Projection, Versions, score_floor
+from chime_dist.core.projection_audit import ProjectionAudit
 from chime_dist.core.vector import Vector
 from chime_dist.errors import MissingExtraError, ServiceError
 from chime_dist.ports import EmbedderFingerprint, Namespace
@@ -104,6 +111,14 @@ class QdrantEdgeStore:
         floor = score_floor(min_similarity)
         return await shard.call(lambda: shard.search(version, collection, vector_name, vector, limit, floor))
 
+    async def audit(self, namespace: Namespace, dim: int, entries: Sequence[Entry]) -> ProjectionAudit:
+        """Compare an open shard with its whole journal; ``dim`` is the journal's. Writes nothing.
+
+        Raises ServiceError for a namespace that is not open.
+        """
+        shard = self._shard(namespace)
+        return await shard.call(lambda: shard.audit(dim, entries))
+
     async def close(self) -> None:
         """Close every shard and remove its directory: the next owner rebuilds it from the journal."""
         async with self._opening:
@@ -140,7 +155,7 @@ class _Shard:
             self._directory.check_embedder(fingerprint)
             self.stop()
             self._directory.take()
-            self._live = (self._create(fingerprint.dim), Projection(fingerprint.dim, self._where))
+            self._live = (self._create(fingerprint), Projection(fingerprint.dim, self._where))
         except OSError as error:
             raise ServiceError(
                 f"{self._where}: cannot use {self._directory.path}: {error}; check the state directory"
@@ -177,6 +192,8 @@ class _Shard:
             if step.closed:
                 closed: list[qdrant_edge.PointId] = [point_id(self._namespace, key) for key in step.closed]
                 engine.update(update.set_payload(closed, {"valid_to": version}))
+            cursor: list[qdrant_edge.PointId] = [cursor_id(self._namespace)]
+            engine.update(update.set_payload(cursor, cursor_move(projection.versions.then(version))))
         projection.advance(step)
 
     def search(
@@ -211,12 +228,19 @@ class _Shard:
             asked = next_ask([score for _, score in hits], asked, limit)
         return best(hits, limit)
 
+    def audit(self, dim: int, entries: Sequence[Entry]) -> ProjectionAudit:
+        engine, _ = self._running()
+        with self._engine_errors("read its points"):
+            stored = stored_points(engine)
+        return audited(self._namespace, dim, stored, entries)
+
     def _running(self) -> tuple[qdrant_edge.EdgeShard, Projection]:
         if self._live is None:
             raise ServiceError(f"{self._where}: it is not open in this store; open and project it first")
         return self._live
 
-    def _create(self, dim: int) -> qdrant_edge.EdgeShard:
+    def _create(self, fingerprint: EmbedderFingerprint) -> qdrant_edge.EdgeShard:
+        dim = fingerprint.dim
         vectors = qdrant_edge.EdgeVectorParams(size=dim, distance=qdrant_edge.Distance.Cosine)
         config = qdrant_edge.EdgeConfig(vectors=vectors, wal_enabled=True)
         kinds = dict.fromkeys(KEYWORD_KEYS, qdrant_edge.PayloadSchemaType.Keyword)
@@ -225,6 +249,9 @@ class _Shard:
             engine = qdrant_edge.EdgeShard.create(str(self._directory.path), config)
             for name, kind in kinds.items():
                 engine.update(qdrant_edge.UpdateOperation.create_field_index(name, kind))
+            payload = cursor_payload(self._namespace, fingerprint, Versions())
+            cursor = qdrant_edge.Point(cursor_id(self._namespace), cursor_vector(dim), payload)
+            engine.update(qdrant_edge.UpdateOperation.upsert_points([cursor]))
         return engine
 
     @contextmanager

@@ -11,7 +11,10 @@ import fcntl
 import os
 import shutil
 import socket
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
@@ -93,6 +96,44 @@ class ShardDirectory:
         if lock is not None:
             _remove(left, lock)
             _log.info("bank_store.leftover_removed", namespace=self._namespace.model_dump(), path=str(left))
+
+
+def newest_fence(state_dir: Path, launch: str, run_id: str) -> int | None:
+    """The greatest fence whose shard directory is there, held or not; None where there is none."""
+    run_dir = state_dir / stable_uuid(launch, run_id)
+    names = [path.name.removeprefix(_SHARD) for path in run_dir.glob(f"{_SHARD}*") if path.is_dir()]
+    return max((int(name) for name in names if name.isdecimal()), default=None)
+
+
+@contextmanager
+def copied(state_dir: Path, namespace: Namespace) -> Iterator[Path]:
+    """A copy of a shard that nobody holds, to be read and thrown away: an engine writes even where it only loads.
+
+    Raises ServiceError naming the process that holds the shard, and where it is gone or cannot be copied.
+    """
+    shard = ShardDirectory(state_dir, namespace).path
+    with tempfile.TemporaryDirectory(prefix="chime-dist-shard-") as scratch:
+        try:
+            with _no_owner(_lock_path(shard), f"bank {namespace}: {shard}"):
+                copy = shutil.copytree(shard, Path(scratch) / shard.name)
+        except OSError as error:
+            raise ServiceError(f"bank {namespace}: {shard} cannot be copied: {error}") from error
+        yield copy
+
+
+@contextmanager
+def _no_owner(lock: Path, where: str) -> Iterator[None]:
+    """Keep owners away without changing the lock's file; raises ServiceError where there is one."""
+    if not lock.exists():
+        yield
+        return
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = file.read().decode() or "another process"
+            raise ServiceError(f"{where} is held by {holder}; stop that one to read it") from None
+        yield
 
 
 def _lock_path(shard: Path) -> Path:

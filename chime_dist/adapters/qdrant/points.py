@@ -2,6 +2,9 @@
 
 A point holds one vector, unnamed, of one record; its payload says which. So a method may use vector names that
 nobody declared when the collection was made, and replacing one vector of a record leaves the others alone.
+
+Each projection has one more point, its cursor, which says which versions it holds and which embedder it belongs
+to. It is moved after the points of a version are in place, and no search finds it: it has no collection key.
 """
 
 from __future__ import annotations
@@ -9,11 +12,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from chime_dist.core.canonical import canonical_json
-from chime_dist.core.projection import OPEN_END, SLACK, PointKey
-from chime_dist.ports import Namespace
+from chime_dist.core.projection import OPEN_END, SLACK, PointKey, Versions
+from chime_dist.ports import EmbedderFingerprint, Namespace
 
 Payload = dict[str, str | int]
 
@@ -61,6 +64,35 @@ def point_payload(namespace: Namespace, key: PointKey) -> Payload:
         "valid_from": key.valid_from,
         "valid_to": OPEN_END,
     }
+
+
+CURSOR: Payload = {"kind": "cursor"}
+"""What tells cursors from points."""
+
+
+def cursor_id(namespace: Namespace) -> str:
+    """The id of the cursor of one owner's projection."""
+    return stable_uuid(namespace.launch, namespace.run_id, namespace.fence)
+
+
+def cursor_vector(dim: int) -> list[float]:
+    """Any direction: a cursor is never searched, but servers differ on points without a vector."""
+    return [1.0] + [0.0] * (dim - 1)
+
+
+def cursor_payload(namespace: Namespace, fingerprint: EmbedderFingerprint, versions: Versions) -> dict[str, Any]:
+    """The payload of a cursor at ``versions``."""
+    return {
+        **owner_payload(namespace),
+        **CURSOR,
+        "embedder": fingerprint.model_dump(),
+        **cursor_move(versions),
+    }
+
+
+def cursor_move(versions: Versions) -> dict[str, Any]:
+    """What changes in a cursor's payload when a projection reaches ``versions``."""
+    return {"spans": versions.spans}
 
 
 @dataclass(frozen=True, slots=True)

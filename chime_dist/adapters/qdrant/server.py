@@ -1,9 +1,7 @@
 """The bank's projection on a Qdrant server (``qdrant-client``).
 
-One collection per embedding fingerprint, shared by runs: points carry launch, run and fence, all indexed. Each
-projection has one more point, its cursor, which says which versions it holds and which embedder it belongs to;
-it is moved after the points of a version are in place. So any process can search a namespace that another one
-opened, and never sees half a commit.
+One collection per embedding fingerprint, shared by runs: points carry launch, run and fence, all indexed. Through
+the cursors any process can search a namespace that another one opened, and never sees half a commit.
 
 Every write waits and its status is checked (E1). Searches are exact: the collection builds no HNSW graph.
 """
@@ -11,30 +9,40 @@ Every write waits and its status is checked (E1). Searches are exact: the collec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import structlog
 from qdrant_client import AsyncQdrantClient, models
-from qdrant_client.common.client_exceptions import QdrantException
-from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
+from qdrant_client.http.exceptions import UnexpectedResponse
 
 from chime_dist.adapters.qdrant.points import (
+    CURSOR,
     INTEGER_KEYS,
     KEYWORD_KEYS,
     Payload,
     Selection,
     batches,
     best,
+    cursor_id,
+    cursor_move,
+    cursor_payload,
+    cursor_vector,
     first_ask,
     next_ask,
     owner_payload,
     point_id,
     point_payload,
-    stable_uuid,
     standing_at,
+)
+from chime_dist.adapters.qdrant.server_calls import (
+    BANK_PREFIX,
+    answers,
+    bank_collections,
+    check,
+    connected,
+    filter_of,
 )
 from chime_dist.core.bank import BankState
 from chime_dist.core.canonical import canonical_json, sha256_hex
@@ -46,7 +54,6 @@ from chime_dist.ports import EmbedderFingerprint, Namespace
 _log = structlog.get_logger(__name__)
 
 _CONFLICT = 409
-_CURSOR = {"kind": "cursor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ class QdrantServerStore:
     them. Takes over ``client`` and closes it.
     """
 
-    def __init__(self, client: AsyncQdrantClient, prefix: str = "chime-bank-") -> None:
+    def __init__(self, client: AsyncQdrantClient, prefix: str = BANK_PREFIX) -> None:
         self._client = client
         self._prefix = prefix
         self._views: dict[Namespace, _View] = {}
@@ -83,7 +90,7 @@ class QdrantServerStore:
     @classmethod
     def connect(cls, url: str, api_key: str | None = None, timeout_s: int = 30) -> Self:
         """A store on the server at ``url``; ``timeout_s`` seconds for one request. Nothing is sent yet."""
-        return cls(AsyncQdrantClient(url=url, api_key=api_key, timeout=timeout_s, check_compatibility=False))
+        return cls(connected(url, api_key, timeout_s))
 
     async def open(self, namespace: Namespace, fingerprint: EmbedderFingerprint) -> None:
         """Start an empty projection, removing only points of this very namespace.
@@ -93,23 +100,17 @@ class QdrantServerStore:
         """
         where = f"bank {namespace}"
         collection = f"{self._prefix}{sha256_hex(canonical_json(fingerprint.model_dump()))[:16]}"
-        async with self._answers(where):
+        async with answers(where):
             await self._refuse_other_embedder(namespace, fingerprint, collection, where)
             await self._ensure_collection(collection, fingerprint, where)
-            owner = models.FilterSelector(filter=_filter(Selection(owner_payload(namespace), {})))
-            _check(await self._client.delete(collection, points_selector=owner, wait=True), where)
+            owner = models.FilterSelector(filter=filter_of(Selection(owner_payload(namespace), {})))
+            check(await self._client.delete(collection, points_selector=owner, wait=True), where)
             cursor = models.PointStruct(
-                id=_cursor_id(namespace),
-                # Never searched: it has no collection key. Servers differ on points without any vector.
-                vector=[1.0] + [0.0] * (fingerprint.dim - 1),
-                payload={
-                    **owner_payload(namespace),
-                    **_CURSOR,
-                    "embedder": fingerprint.model_dump(),
-                    "spans": Versions().spans,
-                },
+                id=cursor_id(namespace),
+                vector=cursor_vector(fingerprint.dim),
+                payload=cursor_payload(namespace, fingerprint, Versions()),
             )
-            _check(await self._client.upsert(collection, points=[cursor], wait=True), where)
+            check(await self._client.upsert(collection, points=[cursor], wait=True), where)
         self._owned[namespace] = _Owned(collection, Projection(fingerprint.dim, where))
         self._views[namespace] = _View(collection, fingerprint.dim, Versions())
         _log.info("bank_store.opened", namespace=namespace.model_dump(), collection=collection)
@@ -129,11 +130,11 @@ class QdrantServerStore:
             if step is None:
                 return
             versions = projection.versions.then(version)
-            async with self._answers(projection.where):
+            async with answers(projection.where):
                 for operations in _requests(namespace, step, versions):
                     results = await self._client.batch_update_points(owned.collection, operations, wait=True)
                     for result in results:
-                        _check(result, projection.where)
+                        check(result, projection.where)
             projection.advance(step)
             self._views[namespace] = replace(self._views[namespace], versions=versions)
 
@@ -155,13 +156,13 @@ class QdrantServerStore:
         where = f"bank {namespace}"
         floor = score_floor(min_similarity)
         hits: list[tuple[str, float]] = []
-        async with self._answers(where):
+        async with answers(where):
             view = await self._view(namespace, version)
             view.versions.require(version, where)
             query = unit_vector(vector, view.dim, f"{where}, the query").tolist()
             asked: int | None = first_ask(limit) if limit > 0 else None
             selection = standing_at(version, collection, vector_name)
-            chosen = _filter(replace(selection, equal=selection.equal | owner_payload(namespace)))
+            chosen = filter_of(replace(selection, equal=selection.equal | owner_payload(namespace)))
             while asked is not None:
                 answer = await self._client.query_points(
                     view.collection,
@@ -187,8 +188,10 @@ class QdrantServerStore:
         view = self._views.get(namespace)
         if view is not None and version in view.versions:
             return view
-        for collection in [view.collection] if view is not None else await self._collections():
-            found = await self._client.retrieve(collection, ids=[_cursor_id(namespace)], with_payload=True)
+        for collection in (
+            [view.collection] if view is not None else await bank_collections(self._client, self._prefix)
+        ):
+            found = await self._client.retrieve(collection, ids=[cursor_id(namespace)], with_payload=True)
             for record in found:
                 view = _read_cursor(collection, record.payload or {})
                 self._views[namespace] = view
@@ -197,18 +200,14 @@ class QdrantServerStore:
             f"bank {namespace}: it is not on the server; its owner has to open and project it first"
         )
 
-    async def _collections(self) -> list[str]:
-        found = await self._client.get_collections()
-        return [c.name for c in found.collections if c.name.startswith(self._prefix)]
-
     async def _refuse_other_embedder(
         self, namespace: Namespace, fingerprint: EmbedderFingerprint, own: str, where: str
     ) -> None:
-        run: Payload = {"launch": namespace.launch, "run": namespace.run_id, **_CURSOR}
-        for collection in await self._collections():
+        run: Payload = {"launch": namespace.launch, "run": namespace.run_id, **CURSOR}
+        for collection in await bank_collections(self._client, self._prefix):
             if collection == own:
                 continue
-            found, _ = await self._client.scroll(collection, scroll_filter=_filter(Selection(run, {})), limit=1)
+            found, _ = await self._client.scroll(collection, scroll_filter=filter_of(Selection(run, {})), limit=1)
             if found:
                 recorded = EmbedderFingerprint.model_validate((found[0].payload or {})["embedder"])
                 raise BankMismatchError(
@@ -243,18 +242,7 @@ class QdrantServerStore:
         kinds = dict.fromkeys((*KEYWORD_KEYS, "launch", "run", "kind"), models.PayloadSchemaType.KEYWORD)
         kinds |= dict.fromkeys((*INTEGER_KEYS, "fence"), models.PayloadSchemaType.INTEGER)
         for key, kind in kinds.items():
-            _check(await self._client.create_payload_index(name, key, field_schema=kind, wait=True), where)
-
-    @asynccontextmanager
-    async def _answers(self, where: str) -> AsyncIterator[None]:
-        try:
-            yield
-        except (ApiException, QdrantException) as error:
-            reason = getattr(error, "source", error)
-            raise ServiceError(
-                f"{where}: the Qdrant server did not do what was asked: {reason!r};"
-                " check its URL, key and log, then start again (the bank is rebuilt from its journal)"
-            ) from error
+            check(await self._client.create_payload_index(name, key, field_schema=kind, wait=True), where)
 
 
 def _requests(namespace: Namespace, step: Step, versions: Versions) -> list[list[models.UpdateOperation]]:
@@ -281,7 +269,7 @@ def _requests(namespace: Namespace, step: Step, versions: Versions) -> list[list
     last = requests.pop() if requests else []
     if step.closed:
         last.append(_set([point_id(namespace, key) for key in step.closed], {"valid_to": step.version}))
-    last.append(_set([_cursor_id(namespace)], {"spans": versions.spans}))
+    last.append(_set([cursor_id(namespace)], cursor_move(versions)))
     return [*requests, last]
 
 
@@ -289,30 +277,7 @@ def _set(ids: Sequence[str], payload: Mapping[str, Any]) -> models.SetPayloadOpe
     return models.SetPayloadOperation(set_payload=models.SetPayload(payload=dict(payload), points=list(ids)))
 
 
-def _cursor_id(namespace: Namespace) -> str:
-    return stable_uuid(namespace.launch, namespace.run_id, namespace.fence)
-
-
 def _read_cursor(collection: str, payload: Mapping[str, Any]) -> _View:
     fingerprint = EmbedderFingerprint.model_validate(payload["embedder"])
     spans = tuple((int(first), int(last)) for first, last in payload["spans"])
     return _View(collection, fingerprint.dim, Versions(spans))
-
-
-def _filter(selection: Selection) -> models.Filter:
-    must: list[models.Condition] = [
-        models.FieldCondition(key=key, match=models.MatchValue(value=value))
-        for key, value in selection.equal.items()
-    ]
-    must += [
-        models.FieldCondition(key=key, range=models.Range(**bounds)) for key, bounds in selection.within.items()
-    ]
-    return models.Filter(must=must)
-
-
-def _check(result: models.UpdateResult, where: str) -> None:
-    if result.status != models.UpdateStatus.COMPLETED:
-        raise ServiceError(
-            f"{where}: the Qdrant server answered {result.status} to a write that waits for completion;"
-            " it is overloaded or shutting down: start again when it is well"
-        )

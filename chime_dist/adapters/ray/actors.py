@@ -97,6 +97,12 @@ class RoleActor:
             self._runner = self._factory()
         return await self._runner.turn(turn, session_id, budget_s)
 
+    async def probe(self, budget_s: float) -> None:
+        """See ``ports.Models``."""
+        if self._runner is None:
+            self._runner = self._factory()
+        await self._runner.probe(budget_s)
+
 
 class PlannerActor(RoleActor):
     """Turns a task and plan memories into a plan."""

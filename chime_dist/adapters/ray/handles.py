@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -68,6 +69,14 @@ class RayModels:
             "the EmbedderActor", lambda: self._embedder.embed.remote(list(texts), kind)
         )
         return vectors
+
+    async def probe(self, budget_s: float) -> None:
+        """See ``ports.Models``."""
+
+        async def asked(actor: ActorHandle[Any]) -> None:
+            await called("a role actor", lambda: actor.probe.remote(budget_s))
+
+        await asyncio.gather(*map(asked, self._roles.values()), self.embed(["probe"], "query"))
 
 
 class RayRecords:

@@ -75,6 +75,7 @@ class BfclV4:
         self.name = "bfcl_v4"
         self.action_mode: Literal["tools", "json_schema"] = options.action_mode
         self.max_steps = options.max_steps
+        self.usual_steps = 1
         self._options = options
         self._categories = tuple(c for c in CATEGORIES if c in options.categories)
 

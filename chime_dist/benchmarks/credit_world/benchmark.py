@@ -57,6 +57,7 @@ class CreditWorld:
         self.name = "credit_world"
         self.action_mode: Literal["tools", "json_schema"] = options.action_mode
         self.max_steps = options.max_steps
+        self.usual_steps = options.steps
         self._options = options
         self._cases = {
             case.id: case

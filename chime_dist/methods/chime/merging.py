@@ -14,7 +14,6 @@ from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.reply import Fault, sole_object
 from chime_dist.core.vector import Vector
 from chime_dist.core.verdict import GateLimits
-from chime_dist.errors import BackboneError
 
 log = structlog.get_logger()
 
@@ -25,22 +24,9 @@ Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 async def answer_merge(
     request: MergeRequest, params: EvolutionParams, limits: GateLimits, ask: Ask, embed: Embed
 ) -> Merged:
-    """Do one merge and embed what came of it; raises EmbeddingError."""
-    written = await _written(request, params, limits, ask) if params.merge == "llm" else None
-    experience, scenario = written or (request.joined, None)
-    if params.rewrite_scenario and scenario is None:
-        scenario = request.scenario
-    texts = [experience] if scenario is None else [experience, scenario]
-    vectors = await embed(texts)
-    by: Literal["llm", "append"] = "append" if written is None else "llm"
-    if scenario is None:
-        return request.answered(experience, vectors[0], by)
-    return request.answered(experience, vectors[0], by, scenario, vectors[1])
-
-
-async def _written(
-    request: MergeRequest, params: EvolutionParams, limits: GateLimits, ask: Ask
-) -> tuple[str, str | None] | None:
+    """Do one merge and embed what came of it; raises BackboneError, EmbeddingError."""
+    if params.merge == "append":
+        return await joined(request, params, embed)
     turn = Turn(
         template="chime/merge",
         variables={
@@ -53,20 +39,32 @@ async def _written(
         response_schema=_schema(params, limits),
         schema_name="merge",
     )
-    try:
-        reply = await ask(turn)
-    except BackboneError as error:
-        log.warning("merge.joined", target=request.target, reason=str(error))
-        return None
+    reply = await ask(turn)
     found = sole_object(reply.text, reply.finish_reason)
     if isinstance(found, Fault):
         log.warning("merge.joined", target=request.target, reason=found.value)
-        return None
+        return await joined(request, params, embed)
     experience, scenario = _text(found.get("experience")), _text(found.get("scenario"))
     if experience is None or (params.rewrite_scenario and scenario is None):
         log.warning("merge.joined", target=request.target, reason="empty")
-        return None
-    return experience, scenario if params.rewrite_scenario else None
+        return await joined(request, params, embed)
+    return await _embedded(request, experience, scenario if params.rewrite_scenario else None, "llm", embed)
+
+
+async def joined(request: MergeRequest, params: EvolutionParams, embed: Embed) -> Merged:
+    """Both texts, one after the other: ``merge: append``, and what a failed merge comes to (R31)."""
+    scenario = request.scenario if params.rewrite_scenario else None
+    return await _embedded(request, request.joined, scenario, "append", embed)
+
+
+async def _embedded(
+    request: MergeRequest, experience: str, scenario: str | None, by: Literal["llm", "append"], embed: Embed
+) -> Merged:
+    if scenario is None:
+        [e] = await embed([experience])
+        return request.answered(experience, e, by)
+    e, c = await embed([experience, scenario])
+    return request.answered(experience, e, by, scenario, c)
 
 
 def _schema(params: EvolutionParams, limits: GateLimits) -> dict[str, Json]:

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+import structlog
+
 from chime_dist.core.bank import BankState, Event
 from chime_dist.core.credit import EvolutionParams, accepted
 from chime_dist.core.episode import Json, Outcome, Proposal, Recall, Recalled, Role, Trajectory
@@ -28,7 +30,8 @@ from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.retrieval import RetrievalParams, rerank
 from chime_dist.core.vector import Vector
 from chime_dist.core.verdict import Diagnosis, GateLimits, Verdict, gate_schema, parse_verdict
-from chime_dist.methods.chime.merging import answer_merge
+from chime_dist.errors import BackboneError
+from chime_dist.methods.chime.merging import Embed, answer_merge, joined
 from chime_dist.ports import (
     CommitReply,
     CommitRequest,
@@ -38,6 +41,8 @@ from chime_dist.ports import (
     Reflection,
     ReflectionContext,
 )
+
+log = structlog.get_logger()
 
 _MERGE = "merge"
 
@@ -61,6 +66,7 @@ class Chime:
         stage.value: (SCENARIO_VECTOR, EXPERIENCE_VECTOR) for stage in Stage
     }
     max_window: int | None = None
+    calls: Mapping[Role, int] = {Role.PLANNER: 1, Role.GATE: 1}
 
     def __init__(self, options: ChimeOptions) -> None:
         self.options = options
@@ -125,16 +131,20 @@ class Chime:
         return Prepared(events=evolved.events, requests=requests)
 
     async def answer(self, request: CommitRequest, models: Models, budget_s: float) -> CommitReply:
-        """Do one merge. A failed model call falls back to joined texts (R31); a failed embedder raises."""
+        """Do one merge (R31)."""
         merge = MergeRequest.model_validate(request.data)
 
         async def ask(turn: Turn) -> ChatReply:
             return await models.turn(Role.GATE, turn, f"merge:{merge.target}", budget_s)
 
-        async def embed(texts: Sequence[str]) -> list[Vector]:
-            return await models.embed(texts, "document")
+        merged = await answer_merge(merge, self.options.evolution, self.options.gate, ask, _documents(models))
+        return CommitReply(key=request.key, data=merged.model_dump(mode="json"))
 
-        merged = await answer_merge(merge, self.options.evolution, self.options.gate, ask, embed)
+    async def fallback(self, request: CommitRequest, models: Models) -> CommitReply:
+        """Joined texts where the model fails a merge (R31)."""
+        merge = MergeRequest.model_validate(request.data)
+        log.warning("merge.joined", target=merge.target, reason="failed")
+        merged = await joined(merge, self.options.evolution, _documents(models))
         return CommitReply(key=request.key, data=merged.model_dump(mode="json"))
 
     def finish(self, state: BankState, proposal: Proposal, replies: Sequence[CommitReply]) -> tuple[Event, ...]:
@@ -197,10 +207,22 @@ class Chime:
         async def ask(turn: Turn) -> ChatReply:
             return await ctx.turn(Role.GATE, turn)
 
-        merges = await asyncio.gather(
-            *(answer_merge(request, params, self.options.gate, ask, ctx.embed) for request in requests)
-        )
+        try:
+            merges = await asyncio.gather(
+                *(answer_merge(request, params, self.options.gate, ask, ctx.embed) for request in requests)
+            )
+        except BackboneError as error:
+            # Done ahead only to keep it off the bank's lane, where it is asked for again.
+            log.warning("merge.left_to_commit", unit=ctx.unit.key, reason=str(error))
+            merges = []
         return EvolutionContent(reads=reads_of(trajectory.recalls), vectors=vectors, merges=tuple(merges))
+
+
+def _documents(models: Models) -> Embed:
+    async def embed(texts: Sequence[str]) -> list[Vector]:
+        return await models.embed(texts, "document")
+
+    return embed
 
 
 def _shown(recall: Recall) -> list[Json]:

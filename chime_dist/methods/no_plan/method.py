@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from chime_dist.core.bank import BankState, Event
-from chime_dist.core.episode import Outcome, Proposal, Trajectory
+from chime_dist.core.episode import Outcome, Proposal, Role, Trajectory
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.model_call import Turn
 from chime_dist.ports import (
@@ -31,6 +31,7 @@ class NoPlan:
     name = "no_plan"
     collections: Mapping[str, tuple[str, ...]] = {}
     max_window: int | None = None
+    calls: Mapping[Role, int] = {}
 
     def __init__(self, options: NoPlanOptions) -> None:
         self.options = options
@@ -56,6 +57,10 @@ class NoPlan:
 
     async def answer(self, request: CommitRequest, models: Models, budget_s: float) -> CommitReply:
         """Never asked: ``prepare`` has no requests."""
+        raise NotImplementedError(f"no_plan makes no commit requests, got {request.kind!r}")
+
+    async def fallback(self, request: CommitRequest, models: Models) -> CommitReply:
+        """Never asked either."""
         raise NotImplementedError(f"no_plan makes no commit requests, got {request.kind!r}")
 
     def finish(self, state: BankState, proposal: Proposal, replies: Sequence[CommitReply]) -> tuple[Event, ...]:

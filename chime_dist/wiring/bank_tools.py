@@ -1,0 +1,167 @@
+"""What people ask of a stored bank beside its state: a search, who read it, a copy of it to take along.
+
+Everything is replayed from a run's journal; nothing here holds a launch or writes into its folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirectory
+from chime_dist.adapters.directory.trajectory_files import load
+from chime_dist.adapters.embedding.hashing import HashingEmbedder
+from chime_dist.config.cluster import ClusterConfig, with_environment
+from chime_dist.config.document import stored_document
+from chime_dist.config.interpolation import fill
+from chime_dist.config.loading import load_sweep
+from chime_dist.config.models import EMBEDDER_ENDPOINT, EmbedderModel
+from chime_dist.config.problems import refuse
+from chime_dist.config.validation import validated
+from chime_dist.core.bank import BankState
+from chime_dist.core.bank_file import BankEmbedder, BankSource, ExportedBank, export_bank
+from chime_dist.core.episode import EpisodeTrace, Json, Recall
+from chime_dist.core.memory import SCENARIO_VECTOR, Stage
+from chime_dist.core.retrieval import RetrievalParams, rerank
+from chime_dist.core.vector import Vector, below, similarities
+from chime_dist.errors import BankMismatchError, ChimeDistError, RunDirectoryError
+from chime_dist.ports import Hit
+from chime_dist.wiring import services
+from chime_dist.wiring.results import run_config
+from chime_dist.wiring.services import LaunchSpec
+
+
+def store_cluster(launch: LaunchDirectory) -> ClusterConfig:
+    """Where the launch keeps its projections, CHIME_QDRANT_URL heeded.
+
+    The rest of its cluster is left out, so that a variable which only a backbone needs may be unset. Raises
+    ConfigError.
+    """
+    cluster = launch.manifest.config.get("cluster", {})
+    kept = {key: cluster[key] for key in ("state_dir", "qdrant") if key in cluster}
+    return with_environment(_filled(launch, kept), os.environ)
+
+
+def _embedder_cluster(launch: LaunchDirectory) -> ClusterConfig:
+    known = launch.manifest.config.get("cluster", {}).get("endpoints", {})
+    kept = {name: endpoint for name, endpoint in known.items() if name == EMBEDDER_ENDPOINT}
+    return _filled(launch, {"endpoints": kept})
+
+
+def _filled(launch: LaunchDirectory, cluster: dict[str, Json]) -> ClusterConfig:
+    place = str(launch.path / MANIFEST)
+    filled = fill(stored_document({"cluster": cluster}, place), os.environ)
+    refuse(filled.problems)
+    return validated(ClusterConfig, filled.root["cluster"], place, ("config", "cluster"))
+
+
+def recorded_embedder(model: EmbedderModel) -> BankEmbedder:
+    """What the vectors of a bank are made with, told by its config alone."""
+    if model.kind == "hashing":
+        # Only its features and buckets make its vectors.
+        return BankEmbedder(kind=model.kind, model=HashingEmbedder(model.dim).fingerprint.model, dim=model.dim)
+    local = model.kind == "sentence_transformers"
+    return BankEmbedder(
+        kind=model.kind,
+        # A folder's path would say on which machine it is, not which model it holds.
+        model=Path(model.model).name if local else model.model,
+        dim=model.dim,
+        query_prompt=model.query_prompt,
+        max_tokens=model.max_length if local else None,
+    )
+
+
+def embedder_of(path: Path) -> BankEmbedder:
+    """The embedder of a sweep's file, or of a launch's folder. Raises ConfigError, RunDirectoryError."""
+    if path.is_file():
+        return recorded_embedder(load_sweep(path).embedder)
+    launch = LaunchDirectory.open(path)
+    stored = launch.manifest.config.get("embedder", {})
+    place = str(launch.path / MANIFEST)
+    return recorded_embedder(validated(EmbedderModel, stored, place, ("config", "embedder")))
+
+
+def exported(launch: LaunchDirectory, run_id: str, state: BankState, content_hash: str) -> ExportedBank:
+    """A run's bank ready for a file. Raises ConfigError, BankFileError."""
+    config = run_config(launch, run_id)
+    manifest = launch.manifest
+    source = BankSource(sweep=manifest.sweep, launch=manifest.launch, run_id=run_id, config_digest=config.digest)
+    return export_bank(state, content_hash, source, recorded_embedder(config.embedder))
+
+
+def readable_traces(
+    launch: LaunchDirectory, run_id: str, damaged: Callable[[str], None]
+) -> Iterator[EpisodeTrace]:
+    """Final traces of a run, train and eval; one that is missing or damaged is told to ``damaged`` and left out.
+
+    Raises RunDirectoryError where the rows themselves are damaged.
+    """
+    folder = launch.run(run_id)
+    for record in EpisodeArchive(launch).finals(run_id).values():
+        try:
+            trace = load(folder.trajectory(record.unit), record)
+        except RunDirectoryError as error:
+            damaged(str(error))
+        else:
+            yield trace
+
+
+@dataclass(frozen=True, slots=True)
+class StageSearch:
+    """One stage's memories for a text, as an episode of the run would get them."""
+
+    recall: Recall
+    """Candidates in similarity order; the selected ones are those that would enter a prompt."""
+    below_threshold: int
+    """Memories of the stage that are not similar enough to be candidates (R12)."""
+    beyond_top: int
+    """Memories that are similar enough, but not among the Top-N (R13)."""
+
+
+async def search(
+    launch: LaunchDirectory, run_id: str, state: BankState, text: str, stages: Sequence[Stage]
+) -> tuple[StageSearch, ...]:
+    """Search ``state`` with the run's own embedder and retrieval settings: exact, in the journal's vectors.
+
+    Raises ConfigError, MissingExtraError or EmbeddingError where the embedder cannot be used, BankMismatchError
+    where its vectors are not the bank's, JournalError where a record is no memory.
+    """
+    config = run_config(launch, run_id)
+    place = f"{launch.path / MANIFEST}, run {run_id}"
+    params = validated(RetrievalParams, config.method.options.get("retrieval", {}), place, ("retrieval",))
+    try:
+        cluster = _embedder_cluster(launch)
+        spec = LaunchSpec(
+            launch=launch.id,
+            directory=launch.path,
+            state_dir=services.state_dir(cluster, launch.id),
+            runs={run_id: config},
+            cluster=cluster,
+            windows={},
+        )
+        embedder = await services.embedder(spec)
+        [query] = await embedder.embed([text], "query")
+    except ChimeDistError as error:
+        error.add_note(f"a search needs the embedder that the bank was built with: {config.embedder!r}")
+        raise
+    return tuple(_searched(state, stage, query, text, params) for stage in stages)
+
+
+def _searched(state: BankState, stage: Stage, query: Vector, text: str, params: RetrievalParams) -> StageSearch:
+    matrix = state.matrix(stage, SCENARIO_VECTOR)
+    if matrix.ids and matrix.rows.shape[1] != query.dim:
+        raise BankMismatchError(
+            f"the {stage} bank holds vectors of dimension {matrix.rows.shape[1]}, the embedder made one of "
+            f"{query.dim}: it is not the embedder that the bank was built with"
+        )
+    sims = similarities(query, matrix.rows)
+    hits = [
+        Hit(record=state.records[item].model_copy(update={"vectors": {}}), sim=sim)
+        for item, sim in zip(matrix.ids, sims, strict=True)
+    ]
+    recall = rerank(hits, params, stage, text, state.version)
+    lower = sum(below(sim, params.min_similarity) for sim in sims)
+    return StageSearch(recall, lower, len(hits) - lower - len(recall.candidates))
