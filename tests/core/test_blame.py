@@ -116,9 +116,9 @@ def _trace(
         Candidate(
             id=item,
             item_version=item_version,
-            sim=0.8 - rank / 10,
+            sim=0.75 - rank / 4,
             adjusted_value=0.25,
-            score=0.9 - rank / 10,
+            score=1.0 - rank / 4,
             rank_before=rank,
             rank_after=rank,
             selected=selected,
@@ -151,7 +151,7 @@ def test_a_trace_tells_of_every_candidate_whether_it_was_used() -> None:
     """R17: sim, v~, score and ranks as the episode had them."""
     used, met = readings_of(_trace(7, {"0-0": True, "3-1": False}, version=6, item_version=4))
     assert (used.episode, used.version, used.item_version, used.selected) == ("train:7", 6, 4, True)
-    assert (met.id, met.selected, met.rank_after, met.sim, met.score) == ("3-1", False, 1, 0.7, 0.8)
+    assert (met.id, met.selected, met.rank_after, met.sim, met.score) == ("3-1", False, 1, 0.5, 0.75)
 
 
 def test_an_eval_episode_is_named_with_its_version() -> None:

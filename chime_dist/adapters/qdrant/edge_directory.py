@@ -7,6 +7,7 @@ process, so a killed owner leaves none behind (E7).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -28,6 +29,7 @@ _log = structlog.get_logger(__name__)
 
 _EMBEDDER_FILE = "embedder.json"
 _SHARD = "fence-"
+_CHUNK = 1 << 20
 
 
 class ShardDirectory:
@@ -115,10 +117,29 @@ def copied(state_dir: Path, namespace: Namespace) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="chime-dist-shard-") as scratch:
         try:
             with _no_owner(_lock_path(shard), f"bank {namespace}: {shard}"):
-                copy = shutil.copytree(shard, Path(scratch) / shard.name)
+                copy = shutil.copytree(shard, Path(scratch) / shard.name, copy_function=copy_with_holes)
         except OSError as error:
             raise ServiceError(f"bank {namespace}: {shard} cannot be copied: {error}") from error
         yield copy
+
+
+def copy_with_holes(source: str, target: str) -> None:
+    """Copy a file's data and leave its holes: of a shard's 130 MB nearly all is reserved space. Raises OSError."""
+    with Path(source).open("rb") as old, Path(target).open("wb") as new:
+        size, end = os.fstat(old.fileno()).st_size, 0
+        os.ftruncate(new.fileno(), size)
+        while end < size:
+            try:
+                start = os.lseek(old.fileno(), end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                raise
+            end = os.lseek(old.fileno(), start, os.SEEK_HOLE)
+            old.seek(start)
+            new.seek(start)
+            while (left := end - old.tell()) > 0:
+                new.write(old.read(min(left, _CHUNK)))
 
 
 @contextmanager
