@@ -14,6 +14,7 @@ import typer
 import chime_dist
 from chime_dist.cli.bank.commands import bank
 from chime_dist.cli.boundary import Boundary, ExitCode, Session
+from chime_dist.cli.ctl.commands import ctl
 from chime_dist.cli.output import AsJson
 from chime_dist.core.aggregate import Denominator
 
@@ -28,6 +29,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 complete, 1 error, 2 usage, 3 incomplete or paused, 75 preempted (resume me).",
 )
 app.add_typer(bank, name="bank")
+app.add_typer(ctl, name="ctl")
 
 Set = Annotated[
     list[str] | None,

@@ -175,7 +175,8 @@ def _ending_lines(launch: Launch, ending: Ending | None) -> list[str]:
     if ending is Ending.PREEMPTED:
         return [f"Preempted. Every finished episode is kept; {go_on}"]
     if ending is Ending.INCOMPLETE:
-        return [f"Incomplete: some eval episodes ended infra; {go_on}", *_last_failures(launch)]
+        why = launch.reason or "some eval episodes ended infra"
+        return [f"Incomplete: {why}; {go_on}", *_last_failures(launch)]
     if ending is Ending.PAUSED:
         return [f"Paused: {launch.reason}. Repair the cause, then {go_on}", *_last_failures(launch)]
     return []

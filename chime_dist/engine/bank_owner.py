@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from chime_dist import faults
 from chime_dist.core.bank import BankState, Event, ItemId, Record, apply, as_of
 from chime_dist.core.episode import Proposal
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
@@ -114,6 +115,9 @@ class Lane:
                 await self._store.project(self._namespace, self._head.version, projected, self._head)
                 projected = self._head
         self._readable = self._head.version
+        if self._head.version:
+            # An owner that dies between an append and its clearing up leaves that one proposal behind.
+            await self._queue.forget(self._run_id, self._head.version - 1)
         log.info(
             "bank.opened", run=self._run_id, fence=fence, version=self._head.version, items=len(self._head.records)
         )
@@ -185,6 +189,7 @@ class Lane:
 
     async def _commit(self, proposal: Proposal) -> None:
         entry = await self._entry(proposal)
+        faults.reached("bank.committing")
         answer = await self._journal.append(self._run_id, self._namespace.fence, entry.position, entry.line())
         if answer is Appended.FENCED:
             raise FencedError(
@@ -195,13 +200,16 @@ class Lane:
                 f"run {self._run_id}: position {entry.position} is already committed with other content; "
                 "two owners wrote to one journal"
             )
+        faults.reached("bank.appended")
         before = self._head
         self._advance(apply(before, entry), entry)
         await self._store.project(self._namespace, self._head.version, before, self._head)
+        faults.reached("bank.projected")
         async with self._news:
             self._readable = self._head.version
             self._news.notify_all()
         await self._queue.forget(self._run_id, entry.position)
+        faults.reached("bank.forgot")
         log.info(
             "bank.committed",
             run=self._run_id,

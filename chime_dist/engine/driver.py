@@ -14,10 +14,12 @@ from typing import Protocol
 
 import structlog
 
+from chime_dist import faults
 from chime_dist.core.episode import Unit
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.journal import parse_line
 from chime_dist.core.window import Admission, InfraStreak
+from chime_dist.engine.control import Standing, Steering
 from chime_dist.engine.plan import RunPlan
 from chime_dist.errors import JournalError
 from chime_dist.ports import Appended, Change, Clock, Journal, Queue, RecordStore
@@ -37,7 +39,7 @@ class Ending(StrEnum):
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
-    """Every unit was tried; some eval units ended infra and are owed."""
+    """Every unit was tried and some eval units ended infra and are owed, or a run was cancelled."""
     PAUSED = "paused"
     PREEMPTED = "preempted"
 
@@ -113,13 +115,15 @@ class Driver:
         mirror: Journal | None,
         on_run_end: Callable[[RunEnd], Awaitable[None]],
         on_progress: Callable[[Sequence[Progress]], None],
+        steering: Steering | None = None,
     ) -> None:
+        """``steering`` has begun, and has the same ``slots``; with None nobody steers."""
         self._queue = queue
         self._journal = journal
         self._records = records
         self._bank = bank
         self._clock = clock
-        self._slots = slots
+        self._steering = steering or Steering(slots, clock)
         self._mirror = mirror
         self._mirror_fences: dict[str, int] = {}
         self._on_run_end = on_run_end
@@ -152,7 +156,8 @@ class Driver:
         cursor, _ = await self._queue.changes("", 0.0)
         checked = reported = self._clock.monotonic()
         while True:
-            if self._ending is None:
+            await self._steering.look(self._standing())
+            if self._ending is None and self._steering.paused is None:
                 await self._admit()
             if self._clock.monotonic() - reported >= REPORT_S:
                 reported = self._clock.monotonic()
@@ -177,10 +182,13 @@ class Driver:
         await self._report()
         if self._ending is not None:
             return self._ending
+        self.reason = self._cancellations()
         owed = [await self._owed(run) for run in self._runs.values()]
         return Ending.INCOMPLETE if any(owed) else Ending.COMPLETE
 
     async def _owed(self, run: _Run) -> bool:
+        if not run.finished:
+            return True
         finals = await self._records.finals(run.plan.run_id)
         return any(run.plan.eval_unit(i).key not in finals for i in range(len(run.plan.eval)))
 
@@ -192,7 +200,23 @@ class Driver:
             return True
         if any(run.in_flight for run in self._runs.values()):
             return False
-        return self._ending is not None or all(run.finished for run in self._runs.values())
+        return self._ending is not None or all(
+            run.finished or self._is_cancelled(run) for run in self._runs.values()
+        )
+
+    def _is_cancelled(self, run: _Run) -> bool:
+        return run.plan.run_id in self._steering.cancelled
+
+    def _standing(self) -> Standing:
+        return Standing(
+            {run_id: len(run.in_flight) for run_id, run in self._runs.items()},
+            [run_id for run_id, run in self._runs.items() if run.finished],
+        )
+
+    def _cancellations(self) -> str:
+        cancelled = self._steering.cancelled
+        left = [f"{id_} by {cancelled[id_].by}" for id_, run in self._runs.items() if not run.finished]
+        return f"cancelled: {', '.join(left)}; `ctl revive` takes them up again" if left else ""
 
     async def _take_stock(self, run: _Run) -> None:
         plan = run.plan
@@ -208,9 +232,13 @@ class Driver:
         )
 
     async def _admit(self) -> None:
-        free = self._slots - sum(len(run.in_flight) for run in self._runs.values())
+        free = self._steering.slots - sum(len(run.in_flight) for run in self._runs.values())
         while free > 0:
-            waiting = [run for run in self._runs.values() if _next_unit(run) is not None]
+            waiting = [
+                run
+                for run in self._runs.values()
+                if not self._is_cancelled(run) and _next_unit(run) is not None
+            ]
             if not waiting:
                 return
             run = min(waiting, key=lambda r: r.progress)
@@ -229,6 +257,7 @@ class Driver:
                 return 0
         run.in_flight.add(unit.key)
         await self._queue.admit(unit)
+        faults.reached("driver.admitted")
         return 1
 
     async def _resubmit(self, unit: Unit) -> None:
@@ -266,12 +295,13 @@ class Driver:
                     raise JournalError(f"run {run_id}: journal.jsonl refused position {position}: {answer.value}")
             entry = parse_line(line, f"journal of {run_id}, entry {position}")
             run.infra = run.infra.then(entry.outcome)
+            faults.reached("driver.followed")
         run.admission = run.admission.committed(start + len(lines))
         await self._pause_if_held(run)
 
     async def _pause_if_held(self, run: _Run) -> None:
         """Pause before one more position in a row is committed empty: the bank's owner holds it back as well."""
-        if not run.infra.at_the_edge or self._ending is not None:
+        if not run.infra.at_the_edge or self._ending is not None or self._is_cancelled(run):
             return
         proposal = await self._queue.proposal(run.plan.run_id, run.admission.head)
         if proposal is not None and run.infra.holds(proposal.outcome):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from chime_dist import faults
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.episode import (
     INFRA_REASONS,
@@ -81,6 +82,7 @@ class EpisodeRunner:
         ending, trajectory = await self._attempt(services, unit, models)
         usage = models.usage
         reflection = _OFF
+        faults.reached("episode.scored")
         if unit.phase == "train" and ending.outcome is not Outcome.INFRA:
             reflection, gate_usage = await self._reflect(services, unit, trajectory, ending.outcome)
             usage = _sum(usage, gate_usage)

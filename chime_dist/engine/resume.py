@@ -10,6 +10,7 @@ from itertools import zip_longest
 
 import structlog
 
+from chime_dist import faults
 from chime_dist.core.episode import Outcome
 from chime_dist.core.journal import verified
 from chime_dist.errors import JournalError
@@ -35,6 +36,7 @@ async def reconcile(run_id: str, journal: Journal, mirror: Journal) -> int:
     longer = server if len(server) >= len(file) else file
     for _ in verified(longer, f"journal of {run_id}"):
         pass
+    faults.reached("resume.compared")
     if len(file) > len(server):
         await _extend(run_id, journal, file, len(server))
     elif len(server) > len(file):
@@ -44,10 +46,12 @@ async def reconcile(run_id: str, journal: Journal, mirror: Journal) -> int:
 
 async def _extend(run_id: str, target: Journal, lines: list[str], start: int) -> None:
     fence = await target.take_fence(run_id)
+    faults.reached("resume.fenced")
     for position in range(start, len(lines)):
         answer = await target.append(run_id, fence, position, lines[position])
         if answer not in (Appended.APPENDED, Appended.ALREADY_SAME):
             raise JournalError(f"run {run_id}: position {position} could not be restored: {answer.value}")
+        faults.reached("resume.restored")
     log.warning("journal.extended", run=run_id, journal=type(target).__name__, start=start, head=len(lines))
 
 

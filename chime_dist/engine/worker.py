@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import structlog
 
+from chime_dist import faults
 from chime_dist.core.episode import EndReason, EpisodeTrace
 from chime_dist.engine.episode import EpisodeRunner
 from chime_dist.engine.outage import AbandonedError, Outages
@@ -59,11 +60,11 @@ class Worker:
         try:
             while not self._stopping:
                 self._reap()
+                if renewal.done():
+                    renewal.result()
                 free = 0 if self._outages.ongoing else self._slots - len(self._open)
                 if free == 0:
                     await asyncio.wait([*self._open, renewal], return_when=asyncio.FIRST_COMPLETED)
-                    if renewal.done():
-                        renewal.result()
                     continue
                 for lease in await self._queue.claim(self.name, free, CLAIM_WAIT_S if not self._open else 0.05):
                     self._open[asyncio.create_task(self._handle(lease))] = lease
@@ -85,6 +86,7 @@ class Worker:
 
     async def _handle(self, lease: Lease) -> None:
         unit = lease.unit
+        faults.reached("worker.claimed")
         if lease.delivery > 1 and (stored := await self._records.final(unit)) is not None:
             await self._complete(lease, stored)
             return
@@ -94,7 +96,9 @@ class Worker:
         except AbandonedError:
             await self._queue.release(lease)
             return
+        faults.reached("worker.attempted")
         stored = await self._records.write(trace)
+        faults.reached("worker.recorded")
         if stored.record.final or lease.delivery >= self._max_deliveries:
             await self._complete(lease, stored)
         else:
@@ -103,6 +107,8 @@ class Worker:
     async def _attempted(self, lease: Lease) -> EpisodeTrace:
         """An attempt's trace; attempts that an outage failed are kept as history and made again, here."""
         while True:
+            log.info("episode.started", unit=lease.unit.key, worker=self.name, delivery=lease.delivery)
+            faults.reached("worker.attempting")
             trace = await self._runner.run(lease.unit, lease.delivery)
             if trace.record.end_reason not in OUTAGE_REASONS:
                 return trace
@@ -112,6 +118,7 @@ class Worker:
 
     async def _complete(self, lease: Lease, trace: EpisodeTrace) -> None:
         answer = await self._queue.complete(lease, trace.proposal)
+        faults.reached("worker.completed")
         if answer is Completed.LOST:
             log.warning("lease.lost", unit=lease.unit.key, worker=self.name, delivery=lease.delivery)
 

@@ -20,7 +20,7 @@ from chime_dist.config.run import RunConfig
 from chime_dist.core.bank import BankState, apply
 from chime_dist.core.journal import JournalEntry
 from chime_dist.core.projection_audit import ProjectionAudit
-from chime_dist.errors import ConfigError, MissingExtraError, ServiceError
+from chime_dist.errors import BankMismatchError, ConfigError, MissingExtraError, ServiceError
 from chime_dist.ports import BankStore, EmbedderFingerprint, Namespace
 from chime_dist.wiring import services
 from chime_dist.wiring.bank_tools import recorded_embedder, store_cluster
@@ -76,6 +76,8 @@ async def check_projection(
         return await _checked(launch, run_id, entries, config, cluster)
     except (ConfigError, MissingExtraError, ServiceError) as error:
         return _unchecked(str(error))
+    except BankMismatchError as error:
+        return ProjectionCheck("damaged", f"the journal is not one of this run's embedder: {error}")
 
 
 async def _checked(

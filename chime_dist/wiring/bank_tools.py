@@ -15,15 +15,12 @@ from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirec
 from chime_dist.adapters.directory.trajectory_files import load
 from chime_dist.adapters.embedding.hashing import HashingEmbedder
 from chime_dist.config.cluster import ClusterConfig, with_environment
-from chime_dist.config.document import stored_document
-from chime_dist.config.interpolation import fill
 from chime_dist.config.loading import load_sweep
 from chime_dist.config.models import EMBEDDER_ENDPOINT, EmbedderModel
-from chime_dist.config.problems import refuse
 from chime_dist.config.validation import validated
 from chime_dist.core.bank import BankState
 from chime_dist.core.bank_file import BankEmbedder, BankSource, ExportedBank, export_bank
-from chime_dist.core.episode import EpisodeTrace, Json, Recall
+from chime_dist.core.episode import EpisodeTrace, Recall
 from chime_dist.core.memory import SCENARIO_VECTOR, Stage
 from chime_dist.core.retrieval import RetrievalParams, rerank
 from chime_dist.core.vector import Vector, below, similarities
@@ -32,6 +29,7 @@ from chime_dist.ports import Hit
 from chime_dist.wiring import services
 from chime_dist.wiring.results import run_config
 from chime_dist.wiring.services import LaunchSpec
+from chime_dist.wiring.stored_cluster import stored_cluster
 
 
 def store_cluster(launch: LaunchDirectory) -> ClusterConfig:
@@ -40,22 +38,11 @@ def store_cluster(launch: LaunchDirectory) -> ClusterConfig:
     The rest of its cluster is left out, so that a variable which only a backbone needs may be unset. Raises
     ConfigError.
     """
-    cluster = launch.manifest.config.get("cluster", {})
-    kept = {key: cluster[key] for key in ("state_dir", "qdrant") if key in cluster}
-    return with_environment(_filled(launch, kept), os.environ)
+    return with_environment(stored_cluster(launch, ("state_dir", "qdrant")), os.environ)
 
 
 def _embedder_cluster(launch: LaunchDirectory) -> ClusterConfig:
-    known = launch.manifest.config.get("cluster", {}).get("endpoints", {})
-    kept = {name: endpoint for name, endpoint in known.items() if name == EMBEDDER_ENDPOINT}
-    return _filled(launch, {"endpoints": kept})
-
-
-def _filled(launch: LaunchDirectory, cluster: dict[str, Json]) -> ClusterConfig:
-    place = str(launch.path / MANIFEST)
-    filled = fill(stored_document({"cluster": cluster}, place), os.environ)
-    refuse(filled.problems)
-    return validated(ClusterConfig, filled.root["cluster"], place, ("config", "cluster"))
+    return stored_cluster(launch, (), endpoints=(EMBEDDER_ENDPOINT,))
 
 
 def recorded_embedder(model: EmbedderModel) -> BankEmbedder:

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.directory.artifact_json import encode
+from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.durable_file import replace_files
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry, State
 from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
@@ -27,6 +28,7 @@ from chime_dist.config.run import RunConfig
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.config.validation import validated
 from chime_dist.core.model_call import ChatRequest
+from chime_dist.engine.control import Command, Standing, Steering
 from chime_dist.engine.driver import Driver, Ending, Progress, RunEnd
 from chime_dist.engine.resume import drop_infra, reconcile
 from chime_dist.errors import BackboneError, OutageError, ServiceError
@@ -107,8 +109,9 @@ class Launch:
         lock = self.directory.driver_lock()
         lock.acquire(datetime.now(UTC))
         try:
+            steering = await self._steering()
             self._say("running")
-            ending = await self._driven(observe)
+            ending = await self._driven(observe, steering)
         except BaseException as error:
             self._say("incomplete", f"{type(error).__name__}: {error}")
             raise
@@ -125,7 +128,20 @@ class Launch:
     def _state_dir(self) -> Path:
         return services.state_dir(self.sweep.cluster, self.directory.id)
 
-    async def _driven(self, observe: Observer) -> Ending:
+    async def _steering(self) -> Steering:
+        # Begun before anything slow is started, so that what is asked from here on is for this driver.
+        control = ControlFile(self.directory)
+        steering = Steering(self.sweep.cluster.slots, SystemClock(), control, self._paused)
+        await steering.begin(Standing({run.run_id: 0 for run in self.runs}, ()))
+        return steering
+
+    def _paused(self, command: Command | None) -> None:
+        if command is None:
+            self._say("running")
+        else:
+            self._say("paused", f"by ctl: {command.by}; `ctl continue` goes on")
+
+    async def _driven(self, observe: Observer, steering: Steering) -> Ending:
         async with AsyncExitStack() as stack:
             spec = await self._services(stack)
             await _probe(spec)
@@ -149,6 +165,7 @@ class Launch:
                 mirror=parts.mirror,
                 on_run_end=self._run_ended,
                 on_progress=observe,
+                steering=steering,
             )
             if self._stop is not None:
                 self._driver.stop(self._stop)
@@ -166,7 +183,7 @@ class Launch:
             self.directory.id, self.directory.path.absolute(), self._state_dir, self.runs, cluster
         )
         if cluster.redis.mode == "embedded":
-            server = await EmbeddedRedis.start(self._state_dir / "redis")
+            server = await EmbeddedRedis.start(self._state_dir / services.REDIS_FOLDER)
             stack.push_async_callback(server.stop)
             spec = replace(spec, redis_url=SecretStr(server.url))
         elif cluster.redis.url is not None:

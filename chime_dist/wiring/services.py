@@ -60,6 +60,9 @@ from chime_dist.wiring.plans import PlannedRun
 QDRANT_FOLDER = "qdrant"
 """Inside a launch's state folder: the embedded projections."""
 
+REDIS_FOLDER = "redis"
+"""Likewise: the embedded queue and journal."""
+
 ROLES = (Role.PLANNER, Role.EXECUTOR, Role.GATE)
 """The roles every method may ask."""
 

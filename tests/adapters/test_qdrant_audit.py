@@ -9,18 +9,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pytest
 import qdrant_edge
 from qdrant_client import AsyncQdrantClient, models
 
+from chime_dist.adapters.qdrant.audit import StoredPoint, audited
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
 from chime_dist.adapters.qdrant.edge_audit import QdrantEdgeAudit
 from chime_dist.adapters.qdrant.edge_directory import copy_with_holes
-from chime_dist.adapters.qdrant.points import cursor_id, point_id
+from chime_dist.adapters.qdrant.points import cursor_id, cursor_payload, point_id, point_payload
 from chime_dist.adapters.qdrant.server import QdrantServerStore
 from chime_dist.adapters.qdrant.server_audit import QdrantServerAudit
 from chime_dist.core.bank import BankState, Event, apply
-from chime_dist.core.projection import PointKey
+from chime_dist.core.projection import PointKey, Versions
 from chime_dist.core.projection_audit import ProjectionAudit
 from chime_dist.core.vector import Vector
 from chime_dist.errors import MissingExtraError, ServiceError
@@ -227,6 +229,23 @@ async def test_an_altered_payload_is_found(left: Tampering) -> None:
     await left.payload(_point("0-0", 1), {"valid_to": 4})
     [fault] = (await left.audit()).faults
     assert (fault.item, fault.version, fault.what) == ("0-0", 1, "valid_to is 4, not 3")
+
+
+def test_a_vector_of_another_size_is_altered() -> None:
+    """Also one that is not there at all."""
+    owner = cursor_payload(NAMESPACE, FINGERPRINT, Versions(((0, 1),)))
+    stored = {cursor_id(NAMESPACE): StoredPoint(owner, np.zeros(0, dtype=np.float32))}
+    for name in ("c", "e"):
+        key = PointKey("plan", "0-0", name, 1)
+        size = DIM if name == "c" else 0
+        vector = np.array([0.6, 0.0, np.nan], dtype=np.float32)[:size]
+        stored[point_id(NAMESPACE, key)] = StoredPoint(point_payload(NAMESPACE, key), vector)
+    journal = [Commit(0, (COMMITS[0][0],))]
+    faults = audited(NAMESPACE, DIM, stored, journal).faults
+    assert [(fault.kind, fault.vector, fault.what) for fault in faults] == [
+        ("altered", "c", "its vector is off by up to nan in a component"),
+        ("altered", "e", "its vector has 0 components, not 3"),
+    ]
 
 
 async def test_a_missing_point_is_found(left: Tampering) -> None:

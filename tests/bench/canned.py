@@ -10,7 +10,9 @@ import hashlib
 import json
 from typing import Any
 
-_ARGUMENTS = json.dumps({"plan_rule": "settle open fees before granting extras", "detail": "give amounts in cents"})
+_ARGUMENTS = json.dumps(
+    {"plan_rule": "settle open fees before granting extras", "detail": "give amounts in cents"}
+)
 _PLAN = "1. Settle open fees before granting extras.\n2. Take both steps with the tool."
 
 CALLS = {"train": 4, "eval": 3}

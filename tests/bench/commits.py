@@ -108,9 +108,7 @@ async def _opened(kind: Kind, folder: Path) -> AsyncIterator[_Opened]:
         async def append(line: str) -> object:
             return log.append([line.encode()])
 
-        yield _Opened(
-            LocalQueue(clock, feed, _LEASE_S), FileJournal(lambda run_id: folder / run_id, feed), append
-        )
+        yield _Opened(LocalQueue(clock, feed, _LEASE_S), FileJournal(lambda run_id: folder / run_id, feed), append)
         log.close()
         return
     async with redis_connection(folder, "always" if kind == "redis always" else "everysec") as connection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ class _Endpoint:
         self._sigma = sigma
         self._calls = 0
         self._largest = b""
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
     async def complete(self, request: web.Request) -> web.Response:
         data = await request.read()

@@ -6,14 +6,12 @@ import asyncio
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-
-import structlog
 
 from chime_dist.core.frozen import Frozen
 from chime_dist.logs import Logging
@@ -76,21 +74,24 @@ def percentile(values: list[float], share: float) -> float:
 
 
 @contextmanager
-def scratch(prefix: str = "chime-bench-"):  # type: ignore[no-untyped-def]
-    """A folder on the local disk with the log file of a launch in it, as a launch would log."""
-    with tempfile.TemporaryDirectory(prefix=prefix) as name:
+def scratch() -> Iterator[Path]:
+    """A folder on the local disk, and a log file in it: what is measured includes writing the log of a launch."""
+    with tempfile.TemporaryDirectory(prefix="chime-bench-") as name:
         folder = Path(name)
         with Logging(file=folder / "log.jsonl"):
             yield folder
 
 
 def alone(work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-    """The result of ``asyncio.run(work(*arguments))`` in a new process, so that no other heap is measured."""
-    context = multiprocessing.get_context("spawn")
+    """The result of ``asyncio.run(work(*arguments))`` in a new process, so that no other heap is measured.
+
+    It is forked from a server that has imported everything and done nothing.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.bench.catalogue"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(_run, work, arguments).result()
 
 
 def _run(work: Callable[..., Coroutine[Any, Any, T]], arguments: tuple[object, ...]) -> T:
-    structlog.reset_defaults()
     return asyncio.run(work(*arguments))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chime_dist import faults
 from chime_dist.adapters.directory.artifact_json import encode
 from chime_dist.adapters.directory.durable_file import AppendLog, Disk, replace_files
 from chime_dist.adapters.directory.episode_rows import Place, index_rows, place_of, read_row
@@ -132,11 +133,13 @@ class RunWriter:
                 (self.folder.trajectory(s.trace.record.unit), s.packed) for s in staged if s.packed is not None
             ]
             replace_files(files, self._disk)
+            faults.reached("records.trajectory")
             failures = [s.failure for s in staged if s.failure is not None]
             if failures:
                 self._failures = self._failures or AppendLog(self.folder.failures, self._disk)
                 self._failures.append(failures)
             offsets = self._rows.append([s.row for s in staged])
+            faults.reached("records.row")
         except OSError as error:
             raise RunDirectoryError(
                 f"{self.folder.path}: cannot write ({error}); nothing of this write counts. "

@@ -76,11 +76,11 @@ class RedisConnection:
         """
         try:
             try:
-                return await ask()
+                return await _cancellable(ask)
             except RedisError as error:
                 if not _transient(error):
                     raise
-            return await self._again(_transient, ask)
+            return await self._again(_transient, _cancellable, ask)
         except RedisError as error:
             raise self._service_error(doing, error) from error
 
@@ -90,7 +90,7 @@ class RedisConnection:
         The connection broke (its reply, if any, is lost), or what it waited for was removed or replaced.
         """
         try:
-            return await ask()
+            return await _cancellable(ask)
         except RedisError as error:
             if not (_transient(error) or _says(error, _LOST)):
                 raise self._service_error(doing, error) from error
@@ -118,6 +118,23 @@ class RedisConnection:
         else:
             fix = "Check the server and the network, then resume the launch"
         return ServiceError(f"Redis at {self.address}, {doing}: {text}. {fix}")
+
+
+async def _cancellable(ask: Callable[[], Awaitable[T]]) -> T:
+    """Await ``ask()``, and end with CancelledError where the task was cancelled meanwhile.
+
+    redis-py sends under ``asyncio.wait_for``, which before Python 3.12 forgets a cancellation that comes in the
+    same turn of the loop as the end of what it waits for; whoever cancelled would then wait for ever. What the
+    command did stands, as after a lost reply.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled = task.cancelling()
+    try:
+        return await ask()
+    finally:
+        if task.cancelling() > cancelled:
+            raise asyncio.CancelledError
 
 
 def _options(reply_timeout_s: float) -> dict[str, object]:

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 LOCK_NAME = "redis.lock"
 LOG_NAME = "redis.log"
 
-_SOCKET_PATH_LIMIT = 107
+SOCKET_PATH_LIMIT = 107
 """Bytes a unix socket's path may have: 108 with its terminator."""
 
 _STOP_PATIENCE_S = 10.0
@@ -168,16 +168,7 @@ def _settings(state_dir: Path, socket: Path) -> list[str]:
 def _prepare(state_dir: Path) -> tuple[Path, Path]:
     state_dir = state_dir.resolve()
     state_dir.mkdir(parents=True, exist_ok=True)
-    return state_dir, _socket_path(state_dir)
-
-
-def _socket_path(state_dir: Path) -> Path:
-    """A short path that follows from the state directory, in a directory only this user can enter."""
-    name = f"{hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]}.sock"
-    for base in (Path(tempfile.gettempdir()), Path("/tmp")):  # short and always there
-        socket = base / f"chime-dist-{os.getuid()}" / name
-        if len(os.fsencode(socket)) <= _SOCKET_PATH_LIMIT:
-            break
+    socket = socket_of(state_dir)
     socket.parent.mkdir(mode=0o700, exist_ok=True)
     status = socket.parent.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -185,6 +176,16 @@ def _socket_path(state_dir: Path) -> Path:
             f"{socket.parent}: must be a directory of user {os.getuid()} with mode 700, because the embedded "
             "Redis has no password. Remove it, or set TMPDIR to a directory of your own"
         )
+    return state_dir, socket
+
+
+def socket_of(state_dir: Path) -> Path:
+    """Where a server on this directory listens, whether one does or not: a short path that follows from it."""
+    name = f"{hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]}.sock"
+    for base in (Path(tempfile.gettempdir()), Path("/tmp")):  # short and always there
+        socket = base / f"chime-dist-{os.getuid()}" / name
+        if len(os.fsencode(socket)) <= SOCKET_PATH_LIMIT:
+            break
     return socket
 
 

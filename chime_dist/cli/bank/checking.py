@@ -125,8 +125,8 @@ def _finding_view(found: Finding) -> Text:
     )
     projection = found.projection
     if projection.status == "damaged":
-        faults = counted(len(projection.audit.faults), "fault") if projection.audit is not None else ""
-        return foreign(f"DAMAGED {journal}; {projection.detail}: {faults}", "bold red")
+        faults = "" if projection.audit is None else f": {counted(len(projection.audit.faults), 'fault')}"
+        return foreign(f"DAMAGED {journal}; {projection.detail}{faults}", "bold red")
     only = "only the journal was checked: " if projection.status == "not_checked" else ""
     return foreign(f"whole   {journal}; {only}{projection.detail}")
 

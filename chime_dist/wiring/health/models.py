@@ -1,0 +1,201 @@
+"""Whether every model of a sweep answers, in the forms that the roles on it need (A9)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from importlib.util import find_spec
+
+from chime_dist.adapters.models.llamacpp import LlamaCppSettings, model_file
+from chime_dist.config.cluster import LlamaCppEndpoint, ScriptedEndpoint
+from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel
+from chime_dist.core.episode import Json, Role
+from chime_dist.core.model_call import ChatReply, ChatRequest
+from chime_dist.errors import BackboneError, ChimeDistError, EmbeddingError
+from chime_dist.ports import Backbone
+from chime_dist.wiring import registry, services
+from chime_dist.wiring.health.finding import Finding, ok, problem, warning
+from chime_dist.wiring.plans import PlannedRun
+from chime_dist.wiring.services import LaunchSpec
+
+PROBE_BUDGET_S = 120.0
+"""How long one probe may take, in seconds."""
+_PROBE_TOKENS = 1_024
+"""Output limit of a probe: a model that thinks first needs room for that."""
+
+_TOOLS = "tools"
+_ANSWER: dict[str, Json] = {
+    "type": "object",
+    "properties": {"answer": {"type": "integer"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+_TOOL: dict[str, Json] = {
+    "type": "function",
+    "function": {"name": "report", "description": "Report a number.", "parameters": _ANSWER},
+}
+_TOOL_FIX = (
+    "start vLLM with --enable-auto-tool-choice --tool-call-parser PARSER (the one of the model's family, e.g. "
+    "hermes for Qwen), SGLang with --tool-call-parser PARSER, llama.cpp with --jinja; or let the benchmark use "
+    "action_mode: json_schema"
+)
+_SCHEMA_FIX = (
+    "use a server that enforces response_format json_schema (vLLM, SGLang, llama.cpp; a reasoning model needs its "
+    "--reasoning-parser), or set structured_output of this backbone to llguidance (llama.cpp) or none"
+)
+
+
+async def backbone_findings(spec: LaunchSpec, runs: Sequence[PlannedRun]) -> AsyncIterator[Finding]:
+    """One finding per model and form: one token, then a tool call or a JSON object where a role needs it."""
+    for name, model in spec.models.items():
+        endpoint = spec.cluster.endpoints[name]
+        if isinstance(endpoint, ScriptedEndpoint):
+            yield ok(f"backbone {name}", "scripted, in this process")
+        elif isinstance(endpoint, LlamaCppEndpoint):
+            yield _llamacpp(name, endpoint)
+        else:
+            for finding in await _probed(spec, model, _forms(name, runs)):
+                yield finding
+
+
+def _forms(name: str, runs: Sequence[PlannedRun]) -> dict[str, set[str]]:
+    """The forms in which the backbone called ``name`` must answer, ``tools`` or a schema's name, and who asks."""
+    forms: dict[str, set[str]] = {}
+    for run in runs:
+        executor = "action" if registry.benchmark(run.config.benchmark).action_mode == "json_schema" else _TOOLS
+        asked = {Role.EXECUTOR: executor}
+        if Role.GATE in registry.method(run.config.method).calls:
+            asked[Role.GATE] = "diagnosis"
+        for role, form in asked.items():
+            if run.config.backbone_of(role).name == name:
+                forms.setdefault(form, set()).add(role.value)
+    return forms
+
+
+def _llamacpp(name: str, endpoint: LlamaCppEndpoint) -> Finding:
+    check = f"backbone {name}"
+    try:
+        model = model_file(endpoint.model_path or LlamaCppSettings().model)
+    except ChimeDistError as error:
+        return problem(check, str(error))
+    if find_spec("xllamacpp") is None:
+        return problem(check, "no llama.cpp server is installed", "pip install 'chime-dist[embedded]'")
+    return ok(check, f"llama.cpp with {model.name}; a launch starts it")
+
+
+async def _probed(spec: LaunchSpec, model: BackboneModel, forms: dict[str, set[str]]) -> list[Finding]:
+    run = next(iter(spec.runs.values()))
+    client = services.backbone(spec, model, run.requests.model_copy(update={"max_retries": 0}))
+    try:
+        first = await _one_token(client, model)
+        if first.level == "problem":
+            return [first]
+        return [first, *[await _form(client, model, form, sorted(roles)) for form, roles in sorted(forms.items())]]
+    finally:
+        await client.close()
+
+
+async def _one_token(client: Backbone, model: BackboneModel) -> Finding:
+    check = f"backbone {model.name}"
+    try:
+        reply = await client.complete(_request("hi", max_tokens=1), PROBE_BUDGET_S)
+    except BackboneError as error:
+        return problem(check, f"did not complete one token: {error}", _reach_fix(error, model))
+    return ok(check, f"completed a token in {reply.latency_s:.1f} s")
+
+
+def _reach_fix(error: BackboneError, model: BackboneModel) -> str:
+    endpoint = f"cluster.endpoints.{model.name}"
+    if error.code == "unreachable":
+        return f"start the server, or correct {endpoint}.url (it ends with the version, e.g. /v1)"
+    if error.code == "auth":
+        return f"correct {endpoint}.api_key"
+    if error.code == "bad_request":
+        return (
+            f"check that the server serves the model {model.model!r} (its --served-model-name), and {endpoint}.url"
+        )
+    if error.code in ("timeout", "budget"):
+        return "look at the server's log: it accepts requests and produces nothing"
+    return "look at the server's log"
+
+
+async def _form(client: Backbone, model: BackboneModel, form: str, roles: Sequence[str]) -> Finding:
+    asked_by = f"(asked by {', '.join(roles)})"
+    if form == _TOOLS:
+        return await _tool_call(client, f"backbone {model.name}, tool calls {asked_by}")
+    check = f"backbone {model.name}, schema {form} {asked_by}"
+    if model.structured_output_by_schema.get(form, model.structured_output) == "none":
+        return ok(check, "structured output is off for it; replies are read as they come")
+    return await _schema(client, check, form)
+
+
+async def _tool_call(client: Backbone, check: str) -> Finding:
+    request = _request("Call the tool report with the answer 7. Say nothing else.", tools=(_TOOL,))
+    try:
+        reply = await client.complete(request, PROBE_BUDGET_S)
+    except BackboneError as error:
+        return problem(check, f"a request with tools failed: {error}", _TOOL_FIX)
+    if reply.tool_calls:
+        call = reply.tool_calls[0]
+        if call.arguments is None:
+            return warning(check, f"its arguments could not be read: {call.error}", _TOOL_FIX)
+        return ok(check, "called the tool")
+    if "report" in reply.text:
+        return problem(check, "the call came as text: the server did not parse it", _TOOL_FIX)
+    return warning(
+        check, f"the model did not call the tool it was told to call ({reply.finish_reason})", _TOOL_FIX
+    )
+
+
+async def _schema(client: Backbone, check: str, form: str) -> Finding:
+    request = _request("Reply with a JSON object whose field answer is 7.", schema=_ANSWER, schema_name=form)
+    try:
+        reply = await client.complete(request, PROBE_BUDGET_S)
+    except BackboneError as error:
+        return problem(check, f"a request with a schema failed: {error}", _SCHEMA_FIX)
+    if _fits(reply):
+        return ok(check, "followed the schema")
+    if reply.finish_reason == "length":
+        return warning(check, f"the reply was cut at {_PROBE_TOKENS} tokens", _SCHEMA_FIX)
+    return problem(check, "the reply does not follow the schema: the server does not enforce it", _SCHEMA_FIX)
+
+
+def _fits(reply: ChatReply) -> bool:
+    try:
+        found = json.loads(reply.text)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.keys() == {"answer"} and isinstance(found["answer"], int)
+
+
+def _request(
+    text: str,
+    *,
+    tools: tuple[dict[str, Json], ...] = (),
+    schema: dict[str, Json] | None = None,
+    schema_name: str = "reply",
+    max_tokens: int = _PROBE_TOKENS,
+) -> ChatRequest:
+    return ChatRequest(
+        messages=({"role": "user", "content": text},),
+        tools=tools,
+        response_schema=schema,
+        schema_name=schema_name,
+        max_tokens=max_tokens,
+        session_id="doctor",
+    )
+
+
+async def embedder_finding(spec: LaunchSpec) -> Finding:
+    """Load the embedder and embed a word: its dimension is what the config says."""
+    model = spec.embedder
+    check = f"embedder {model.model}"
+    try:
+        embedder = await services.embedder(spec)
+        await embedder.embed(["doctor"], "query")
+    except EmbeddingError as error:
+        hint = f"check cluster.endpoints.{EMBEDDER_ENDPOINT}" if model.kind == "http" else ""
+        return problem(check, str(error), hint)
+    except ChimeDistError as error:
+        return problem(check, str(error))
+    return ok(check, f"gives vectors of {embedder.fingerprint.dim} components")

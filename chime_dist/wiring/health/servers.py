@@ -1,0 +1,104 @@
+"""Whether Redis, Qdrant and Ray are there and fit for a launch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from chime_dist.adapters.qdrant.server_calls import answers, connected
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.preflight import preflight
+from chime_dist.adapters.redis.server import SOCKET_PATH_LIMIT, EmbeddedRedis
+from chime_dist.config.cluster import QDRANT_URL, REDIS_URL, ClusterConfig
+from chime_dist.errors import ChimeDistError
+from chime_dist.wiring import services
+from chime_dist.wiring.health.finding import Finding, ok, problem, warning
+from chime_dist.wiring.services import LaunchSpec
+
+PATIENCE_S = 5.0
+"""How long a server may take to answer, in seconds."""
+
+
+async def redis_finding(cluster: ClusterConfig) -> Finding:
+    """Version, persistence and eviction of a server; that an embedded one starts and its socket fits."""
+    redis = cluster.redis
+    if redis.mode == "local":
+        return ok("redis", "not used: the queue is in this process")
+    try:
+        if redis.url is not None:
+            return await _fit(redis.url.reveal(), redis.assume_durable)
+        with tempfile.TemporaryDirectory(prefix="chime-doctor-") as folder:
+            server = await EmbeddedRedis.start(Path(folder))
+            try:
+                found = await _fit(server.url, assume_durable=False)
+                length = len(str(server.socket).encode())
+                return ok("redis", f"{found.what}; its socket's path has {length} of {SOCKET_PATH_LIMIT} bytes")
+            finally:
+                await server.stop()
+    except ChimeDistError as error:
+        return problem(
+            "redis", str(error), "" if redis.mode == "embedded" else f"check cluster.redis or {REDIS_URL}"
+        )
+
+
+async def _fit(url: str, assume_durable: bool) -> Finding:
+    connection = RedisConnection(url, patience_s=PATIENCE_S)
+    try:
+        await preflight(connection, assume_durable)
+        info = await connection.run("reading INFO", lambda: connection.commands.info("server"))
+    finally:
+        await connection.close()
+    return ok("redis", f"Redis {info['redis_version']} at {connection.address} persists and does not evict")
+
+
+async def qdrant_finding(spec: LaunchSpec) -> Finding:
+    """That a server answers; that the embedded engine is installed."""
+    qdrant = spec.cluster.qdrant
+    if qdrant.url is None:
+        try:
+            await services.bank_store(spec).close()
+        except ChimeDistError as error:
+            return problem("qdrant", str(error))
+        return ok(
+            "qdrant", "not used: search is in this process" if qdrant.mode == "memory" else "embedded engine"
+        )
+    key = qdrant.api_key.reveal() if qdrant.api_key is not None else None
+    client = connected(qdrant.url.reveal(), key, timeout_s=round(PATIENCE_S))
+    try:
+        async with answers(f"Qdrant at {qdrant.url}"):
+            found = await client.info()
+            # Without a key a server may tell its version and nothing else.
+            await client.get_collections()
+    except ChimeDistError as error:
+        return problem("qdrant", str(error), f"check cluster.qdrant.url and api_key, or {QDRANT_URL}")
+    finally:
+        await client.close()
+    return ok("qdrant", f"Qdrant {found.version} at {qdrant.url} answers")
+
+
+async def ray_finding(cluster: ClusterConfig) -> Finding:
+    """That something listens at the address of a running cluster; it is not joined."""
+    if cluster.execution != "ray":
+        return ok("ray", "not used: everything runs in this process")
+    address = cluster.ray.address
+    if address is None or not cluster.ray.remote:
+        return ok("ray", "a launch starts it on this machine")
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    if parts.hostname is None or parts.port is None:
+        return warning("ray", f"{address!r} names no host and port, so only joining tells whether it is there")
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except (OSError, TimeoutError) as error:
+        return problem(
+            "ray",
+            f"nothing listens at {address} ({error or 'no answer'})",
+            "check cluster.ray.address or RAY_ADDRESS, and start the head with: ray start --head",
+        )
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return ok("ray", f"something listens at {address}")

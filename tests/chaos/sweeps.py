@@ -1,0 +1,131 @@
+"""A small sweep of the whole product, and what must be true of its folder when it has ended."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chime_dist.core.journal import JournalEntry, verified
+from tests.chaos.counting import calls_in
+from tests.chaos.nursery import Child, Nursery
+
+SWEEP = """\
+name: drill
+benchmarks: [{{name: credit_world, families: 3, tasks_per_family: 6, action_mode: json_schema}}]
+methods: [chime]
+backbones: [{{name: m, scripted: {{script: credit_world}}}}]
+orderings: [0]
+embedder: {{kind: hashing, dim: 64}}
+protocol: {{epochs: 2, window: 4}}
+cluster:
+  slots: 4
+  workers: 2
+  lease_s: {lease_s}
+  max_deliveries: {max_deliveries}
+  runs_dir: runs
+  state_dir: state
+  redis: {redis}
+  qdrant: {qdrant}
+  endpoints: {{m: {{kind: scripted, latency_s: [0.0, {latency_s}]}}}}
+"""
+TRAIN, EVAL = 24, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Undisturbed:
+    """What the sweep gives when nobody touches it."""
+
+    chain: tuple[str, ...]
+    """Content hash of each position."""
+    calls: int
+    """Requests to models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One folder with one sweep."""
+
+    nursery: Nursery
+    folder: Path
+
+    @classmethod
+    def prepare(
+        cls,
+        nursery: Nursery,
+        folder: Path,
+        *,
+        redis: str = "embedded",
+        qdrant: str = "edge",
+        latency_s: float = 0.0,
+        lease_s: float = 5.0,
+        max_deliveries: int = 3,
+    ) -> Sweep:
+        """Write the sweep's file into a new folder."""
+        folder.mkdir(parents=True)
+        text = SWEEP.format(
+            redis=redis, qdrant=qdrant, latency_s=latency_s, lease_s=lease_s, max_deliveries=max_deliveries
+        )
+        (folder / "sweep.yaml").write_text(text)
+        return cls(nursery, folder)
+
+    def start(self, environment: Mapping[str, str] | None = None) -> Child:
+        """The launch, in a process of its own."""
+        return self._run(["sweep", "sweep.yaml"], environment)
+
+    def resume(self, environment: Mapping[str, str] | None = None) -> Child:
+        """Go on with the launch, in another process."""
+        return self._run(["resume", str(self.launch)], environment)
+
+    def _run(self, arguments: list[str], environment: Mapping[str, str] | None) -> Child:
+        return self.nursery.start("tests.chaos.counting:chime_dist", arguments, self.folder, environment)
+
+    @property
+    def launch(self) -> Path:
+        """The launch's folder."""
+        [manifest] = (self.folder / "runs").rglob("sweep.json")
+        return manifest.parent
+
+    @property
+    def launched(self) -> bool:
+        """Whether a launch's folder is there."""
+        return any((self.folder / "runs").rglob("sweep.json"))
+
+    def rows(self) -> list[dict[str, object]]:
+        """Rows of episodes.jsonl, torn or missing ones left out."""
+        found = [p for p in (self.folder / "runs").rglob("episodes.jsonl")]
+        return [json.loads(line) for path in found for line in path.read_text().split("\n")[:-1]]
+
+    def entries(self) -> list[JournalEntry]:
+        """The verified journal: chain valid, each position once and in order."""
+        [path] = self.launch.rglob("journal.jsonl")
+        return list(verified(path.read_text().split("\n")[:-1], str(path)))
+
+    def observed(self) -> Undisturbed:
+        """Content and cost of what ran in the folder."""
+        return Undisturbed(tuple(entry.content_hash for entry in self.entries()), calls_in(self.folder))
+
+    def assert_as_if_nothing_had_happened(self, calm: Undisturbed) -> None:
+        """Everything the design promises of a launch that is complete, however it got there."""
+        entries = self.entries()
+        assert [entry.position for entry in entries] == list(range(TRAIN))
+        assert tuple(entry.content_hash for entry in entries) == calm.chain
+        final = Counter(_key(row) for row in self.rows() if row["final"])
+        assert len(final) == TRAIN + EVAL
+        assert set(final.values()) == {1}, "a unit with two final rows"
+        assert json.loads((self.launch / "status.json").read_text())["state"] == "complete"
+        stray = [path for path in self.folder.rglob("*") if path.name.endswith((".tmp", ".sock"))]
+        assert not stray
+        assert not [path for path in self.folder.glob("state/*") if path.is_dir()], "embedded state was left"
+
+    def repeated(self, calm: Undisturbed) -> int:
+        """Model requests beyond those of an undisturbed launch."""
+        return calls_in(self.folder) - calm.calls
+
+
+def _key(row: dict[str, object]) -> str:
+    unit = row["unit"]
+    assert isinstance(unit, dict)
+    return f"{unit['run_id']}:{unit['phase']}:{unit['position']}"

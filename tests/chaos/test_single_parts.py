@@ -1,0 +1,152 @@
+"""One part of a launch dies, hangs or comes back too late; the launch goes on by itself to the same end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from chime_dist.adapters.redis.keys import GROUP, RedisKeys
+from chime_dist.adapters.redis.server import EmbeddedRedis
+from tests.chaos.fleets import BANK, DRIVER, Fleet
+from tests.chaos.nursery import Nursery
+from tests.chaos.parts import POISON
+from tests.chaos.sweeps import Sweep, Undisturbed
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+LEASE_S = 0.6
+WORKER_POINTS = (
+    "worker.claimed",
+    "worker.attempting",
+    "episode.scored",
+    "worker.attempted",
+    "worker.recorded",
+    "worker.completed",
+)
+BANK_POINTS = ("bank.committing", "bank.appended", "bank.projected", "bank.forgot")
+SEVERAL_CALLS = 2 * 8
+"""Requests that the two open episodes of a worker make at most."""
+
+
+def prepared(nursery: Nursery, folder: Path, server: EmbeddedRedis, max_deliveries: int = 20) -> Fleet:
+    """A fleet on the server; a loaded machine may lose a lease more than once."""
+    sweep = Sweep.prepare(nursery, folder, redis=server.url, lease_s=LEASE_S, max_deliveries=max_deliveries)
+    return Fleet(sweep)
+
+
+def assert_nothing_is_left(sweep: Sweep, server: EmbeddedRedis) -> None:
+    """No unit, no lease, no proposal."""
+    client = Redis(unix_socket_path=str(server.socket), decode_responses=True)
+    keys = RedisKeys(sweep.launch.name)
+    try:
+        [group] = client.xinfo_groups(keys.ready)  # type: ignore[misc]
+        assert (group["name"], group["pending"]) == (GROUP, 0)
+        assert client.xlen(keys.ready) == client.scard(keys.open) == 0
+        assert not list(client.scan_iter(f"{keys.prefix}proposals:*"))
+    finally:
+        client.close()
+
+
+def until(what: Callable[[], bool], patience_s: float = 30.0) -> None:
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def events(sweep: Sweep) -> list[str]:
+    """Names of what was logged, in order."""
+    return [json.loads(line)["event"] for line in (sweep.launch / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("time_", [1, 5])
+@pytest.mark.parametrize("point", WORKER_POINTS)
+async def test_a_worker_killed_at_any_point_costs_a_lease_and_nothing_else(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis, point: str, time_: int
+) -> None:
+    """C8, D1: the units it held are delivered again; finished ones are recognised from the records."""
+    fleet = prepared(nursery, tmp_path / "sweep", redis_server)
+    fleet.start_all(worker_0={"CHIME_FAULT": f"{point}:{time_}"})
+    assert fleet.keep_up() == 0, fleet.parts[DRIVER].said
+    assert fleet.deaths["0"] == 1
+    fleet.sweep.assert_as_if_nothing_had_happened(calm)
+    assert_nothing_is_left(fleet.sweep, redis_server)
+    assert fleet.sweep.repeated(calm) <= SEVERAL_CALLS
+
+
+@pytest.mark.parametrize("time_", [1, 5])
+@pytest.mark.parametrize("point", BANK_POINTS)
+async def test_an_owner_killed_at_any_point_applies_every_proposal_once(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis, point: str, time_: int
+) -> None:
+    """C1, C2, E2: the next owner takes a new fence and starts from the journal."""
+    fleet = prepared(nursery, tmp_path / "sweep", redis_server)
+    fleet.start_all(bank={"CHIME_FAULT": f"{point}:{time_}"})
+    assert fleet.keep_up() == 0, fleet.parts[DRIVER].said
+    assert fleet.deaths[BANK] == 1
+    fleet.sweep.assert_as_if_nothing_had_happened(calm)
+    assert_nothing_is_left(fleet.sweep, redis_server)
+
+
+@pytest.mark.parametrize("point", ["bank.committing", "bank.appended", "bank.projected"])
+async def test_an_owner_that_wakes_up_after_it_was_replaced_can_change_nothing(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis, point: str
+) -> None:
+    """R7, D2: what a stopped or cut-off owner does after a newer one took its fence is refused."""
+    fleet = prepared(nursery, tmp_path / "sweep", redis_server)
+    fleet.start_all(bank={"CHIME_FAULT_STOP": f"{point}:3"})
+    stale = fleet.parts[BANK]
+    await asyncio.to_thread(until, lambda: stale.stopped)
+    # The new owner stops as well, in the middle of the stream: the old one finds work that it could do.
+    fleet.start(BANK, {"CHIME_FAULT_STOP": "bank.committing:6"})
+    current = fleet.parts[BANK]
+    await asyncio.to_thread(until, lambda: current.stopped)
+    stale.signal(signal.SIGCONT)
+    assert await asyncio.to_thread(stale.end) == 70
+    assert "FencedError" in stale.said
+    current.signal(signal.SIGCONT)
+    assert fleet.keep_up() == 0, fleet.parts[DRIVER].said
+    fleet.sweep.assert_as_if_nothing_had_happened(calm)
+    assert_nothing_is_left(fleet.sweep, redis_server)
+
+
+@pytest.mark.parametrize("point", ["worker.attempting", "worker.attempted", "worker.recorded"])
+async def test_a_worker_that_wakes_up_after_its_lease_finishes_nothing(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis, point: str
+) -> None:
+    """D2: stopped beyond its lease, then continued: its late completions are refused and logged."""
+    fleet = prepared(nursery, tmp_path / "sweep", redis_server)
+    fleet.start_all(workers=1, worker_0={"CHIME_FAULT_STOP": f"{point}:3"})
+    late = fleet.parts["0"]
+    await asyncio.to_thread(until, lambda: late.stopped)
+    taker = fleet.start("1", {"CHIME_FAULT_STOP": "worker.completed"})
+    await asyncio.to_thread(until, lambda: taker.stopped)
+    late.signal(signal.SIGCONT)
+    await asyncio.to_thread(until, lambda: "lease.lost" in events(fleet.sweep))
+    taker.signal(signal.SIGCONT)
+    assert fleet.keep_up() == 0, fleet.parts[DRIVER].said
+    assert not fleet.deaths
+    fleet.sweep.assert_as_if_nothing_had_happened(calm)
+    assert_nothing_is_left(fleet.sweep, redis_server)
+
+
+async def test_a_task_that_kills_its_worker_is_given_up_after_three_deliveries(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis
+) -> None:
+    """D9: three deliveries by the server's counter, then infra with a reason; every other task has its result."""
+    fleet = prepared(nursery, tmp_path / "sweep", redis_server, max_deliveries=3)
+    task = "berth_booking-003"
+    fleet.always = {"0": {POISON: task}, "1": {POISON: task}}
+    fleet.start_all()
+    code = fleet.keep_up()
+    rows = fleet.sweep.rows()
+    print([(r["unit"]["task"], r["unit"]["phase"], r["outcome"], r["delivery"], r["end_reason"]) for r in rows])
+    assert 0, (code, fleet.deaths)

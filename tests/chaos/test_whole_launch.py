@@ -1,0 +1,69 @@
+"""A launch dies by SIGKILL at every place that matters, first and later, and is resumed to the same end."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos.nursery import Child, Nursery
+from tests.chaos.sweeps import Sweep, Undisturbed
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+POINTS = (
+    "driver.admitted",
+    "worker.claimed",
+    "worker.attempting",
+    "episode.scored",
+    "worker.attempted",
+    "records.trajectory",
+    "records.row",
+    "worker.recorded",
+    "worker.completed",
+    "bank.committing",
+    "bank.appended",
+    "bank.projected",
+    "bank.forgot",
+    "driver.followed",
+)
+LATER = 9
+SLOTS_CALLS = 4 * 8
+"""Requests that four open episodes make at most: what a death may cost."""
+
+
+def die(child: Child) -> None:
+    """Wait for the death that was ordered; nothing the process started may outlive it."""
+    started: dict[int, psutil.Process] = {}
+    while child.code() is None:
+        try:
+            started |= {process.pid: process for process in child.descendants()}
+        except psutil.NoSuchProcess:
+            continue
+        time.sleep(0.005)
+    assert child.code() == -signal.SIGKILL, child.said
+    _, alive = psutil.wait_procs(list(started.values()), timeout=10)
+    assert not alive
+
+
+@pytest.mark.parametrize("time_", [1, LATER])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_launch_killed_at_any_point_resumes_to_the_same_content(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, point: str, time_: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C1, C2, C8, D10: driver, workers, owner, records and Redis die at once, at ``point``."""
+    sweep = Sweep.prepare(nursery, tmp_path / "sweep")
+    die(sweep.start({"CHIME_FAULT": f"{point}:{time_}"}))
+    began = time.monotonic()
+    child = sweep.resume()
+    assert child.end() == 0, child.said
+    took = time.monotonic() - began
+    sweep.assert_as_if_nothing_had_happened(calm)
+    repeated = sweep.repeated(calm)
+    with capsys.disabled():
+        print(f"  {point}:{time_}: recovered in {took:.2f} s, {repeated} model calls repeated")  # noqa: T201
+    assert 0 <= repeated <= SLOTS_CALLS
