@@ -151,6 +151,25 @@ def report(
     _exit(inspecting.report(directory, partial, denominator, "json" if as_json else form))
 
 
+@app.command()
+def doctor(
+    context: typer.Context,
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE|DIR]", help="A sweep's file, or a launch's folder.", show_default=False),
+    ] = None,
+    overrides: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check what a sweep needs before it is launched, or why a launch stands still; every problem names its fix.
+
+    Without a target only this installation is checked. Exits with 1 where there is a problem.
+    """
+    from chime_dist.cli import doctor
+
+    _exit(doctor.examine(_session(context), target, overrides or (), as_json))
+
+
 def _session(context: typer.Context) -> Session:
     session = context.find_object(Session)
     assert session is not None, "Boundary makes one"

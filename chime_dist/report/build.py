@@ -35,7 +35,7 @@ def build_report(runs: Sequence[RunResults], options: ReportOptions) -> Report:
     return Report(
         options=options,
         rows=rows,
-        averages=_averages(rows, options),
+        averages=_averages([row for row in rows if not row.forked], options),
         problems=tuple(problem for row in rows for problem in _problems(row, options)),
         notes=tuple(_notes(rows, options)),
     )
@@ -81,6 +81,8 @@ def _problems(row: Row, options: ReportOptions) -> Iterator[Problem]:
     for ordering in options.orderings:
         where = f"{name}, ordering {ordering}"
         line = lines.get(ordering)
+        if line is None and row.forked:
+            continue
         if line is None:
             yield Problem(where=where, what="it has no run", fix=resume)
             continue

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from chime_dist.core.aggregate import Average, Denominator, Tally, TrainMetric
 from chime_dist.core.episode import Outcome, Usage
 from chime_dist.core.frozen import Frozen
+from chime_dist.report.results import FORKED
 
 Phase = Literal["train", "eval"]
 
@@ -120,6 +121,11 @@ class Row(Frozen):
         if self.epochs:
             named = {"train epoch 1": line.train_first, f"train epoch {self.epochs}": line.train_selected} | named
         return tuple(named.items())
+
+    @property
+    def forked(self) -> bool:
+        """Whether its runs left others on the way; see ``report.results.FORKED``."""
+        return FORKED in self.deviations
 
     @property
     def complete(self) -> bool:

@@ -7,6 +7,10 @@ from pydantic import Field
 from chime_dist.core.episode import EpisodeRecord
 from chime_dist.core.frozen import Frozen
 
+FORKED = "forked_from"
+"""The deviation of a run that nobody planned: it left another one at a train position. Such runs are rows of their
+own, of whatever orderings there are, and enter no average over benchmarks."""
+
 
 class RunResults(Frozen):
     """One run (benchmark x method x backbone x ordering) of a sweep. A planned run that has not started yet is

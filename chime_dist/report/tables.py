@@ -65,11 +65,14 @@ def _labels(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _results(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
+    # With one pass the first epoch is the last one, and a column that repeats another only makes the table wide.
+    replayed = any(row.epochs > 1 for row in report.rows)
+    trained = "Train, last epoch" if replayed else "Train"
     rows = [
         (
             *label,
             str(row.epochs),
-            _score(row.train_first, report),
+            *([_score(row.train_first, report)] if replayed else []),
             _score(row.train_selected, report),
             _score(row.eval, report),
             _counts(row.train_selected.total),
@@ -81,15 +84,12 @@ def _results(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
     return Table(
         title=f"Results, Avg@{report.options.k} in percent",
         header=(
-            "Benchmark",
-            "Backbone",
-            "Method",
-            "Epochs",
-            "Train, epoch 1 (online)",
-            "Train, last epoch (online)",
+            *("Benchmark", "Backbone", "Method", "Epochs"),
+            *(["Train, epoch 1 (online)"] if replayed else []),
+            f"{trained} (online)",
             "Eval (frozen)",
-            "Train, last epoch: planned/scored/infra",
-            "Eval: planned/scored/infra",
+            f"{trained}: planned / scored / infra",
+            "Eval: planned / scored / infra",
             "Status",
         ),
         rows=tuple(rows),

@@ -18,7 +18,7 @@ from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.directory.artifact_json import encode
 from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.durable_file import replace_files
-from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry, State
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, State
 from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.config.cluster import LlamaCppEndpoint
@@ -35,7 +35,7 @@ from chime_dist.errors import BackboneError, OutageError, ServiceError
 from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
-from chime_dist.wiring.plans import PlannedRun, plan_runs
+from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
 from chime_dist.wiring.services import LaunchSpec
 
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ class Launch:
             sweep.name,
             sweep.model_dump(mode="json"),
             now=datetime.now(UTC),
-            runs=_entries(runs),
+            runs={run.run_id: run.entry for run in runs},
         )
         return cls(sweep, runs, directory)
 
@@ -90,12 +90,14 @@ class Launch:
         where = str(directory.path / "sweep.json")
         sweep = restore_sweep(directory.manifest.config, where, overrides)
         runs = plan_runs(sweep)
-        stored = [validated(RunConfig, entry.config, where) for entry in directory.manifest.runs.values()]
+        entries = directory.manifest.runs
+        stored = [validated(RunConfig, e.config, where) for e in entries.values() if e.forked_from is None]
         differences = compare(stored, [run.config for run in runs])
         differences.require_resumable(str(directory.path))
+        runs = with_forks(runs, entries)
         if differences.added or differences.extended:
             log.info("launch.extended", added=differences.added, longer=[str(c) for c in differences.extended])
-            directory = directory.extended(sweep.model_dump(mode="json"), _entries(runs))
+            directory = directory.extended(sweep.model_dump(mode="json"), {run.run_id: run.entry for run in runs})
         return cls(sweep, runs, directory)
 
     def stop(self, ending: Ending) -> None:
@@ -207,22 +209,6 @@ class Launch:
         # Masked before it is cut: what is left of half a secret would not be recognised.
         masked = SecretMask(services.secrets_of(self.sweep.cluster)).text(reason)
         self.directory.set_status(state, now=datetime.now(UTC), reason=masked[:LONGEST_REASON])
-
-
-def _entries(runs: Sequence[PlannedRun]) -> Mapping[str, RunEntry]:
-    return {
-        run.run_id: RunEntry(
-            config=run.config.model_dump(mode="json"),
-            ordering=run.ordering.digest,
-            train_size=len(run.plan.train),
-            epochs=run.plan.shape.epochs,
-            window=run.plan.shape.window,
-            eval_size=len(run.plan.eval),
-            stateful=run.stateful,
-            deviations=run.deviations,
-        )
-        for run in runs
-    }
 
 
 def _llamacpp(endpoint: LlamaCppEndpoint) -> LlamaCppSettings:

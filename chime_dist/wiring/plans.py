@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from chime_dist.adapters.directory.launch_directory import ForkedFrom, RunEntry
 from chime_dist.config.expansion import expand
 from chime_dist.config.policy import window_warning
 from chime_dist.config.run import RunConfig
@@ -16,10 +17,13 @@ from chime_dist.core.task import Task
 from chime_dist.core.window import StreamShape
 from chime_dist.engine.plan import RunPlan
 from chime_dist.errors import ConfigError
+from chime_dist.report.results import FORKED
 from chime_dist.wiring import registry
 
 DEFAULT_EPOCHS = 1
 """Passes for a benchmark that the paper does not name."""
+FORK_MARK = "-fork"
+"""In a fork's id: between the id of the run that it left and the position."""
 DEFAULT_WINDOW = 16
 """W for a benchmark that the paper does not name (R7)."""
 
@@ -33,11 +37,13 @@ class PlannedRun:
     ordering: Ordering
     stateful: bool
     """Whether its method keeps anything in the bank."""
+    forked_from: ForkedFrom | None = None
+    """None for a run of the sweep."""
 
     @property
     def run_id(self) -> str:
-        """See ``RunConfig.run_id``."""
-        return self.config.run_id
+        """See ``RunConfig.run_id``; a fork has an id of its own."""
+        return self.plan.run_id
 
     @property
     def deviations(self) -> dict[str, str]:
@@ -51,7 +57,24 @@ class PlannedRun:
         found["protocol"] = self.config.protocol.preset
         if self.config.protocol.limit is not None:
             found["limit"] = str(self.config.protocol.limit)
+        if self.forked_from is not None:
+            found[FORKED] = fork_label(self.config.run_id, self.run_id)
         return found
+
+    @property
+    def entry(self) -> RunEntry:
+        """What the launch's manifest keeps of it."""
+        return RunEntry(
+            config=self.config.model_dump(mode="json"),
+            ordering=self.ordering.digest,
+            train_size=len(self.plan.train),
+            epochs=self.plan.shape.epochs,
+            window=self.plan.shape.window,
+            eval_size=len(self.plan.eval),
+            stateful=self.stateful,
+            deviations=self.deviations,
+            forked_from=self.forked_from,
+        )
 
 
 def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
@@ -63,6 +86,32 @@ def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
         if (key := _key(run.benchmark)) not in tasks:
             tasks[key] = registry.benchmark(run.benchmark).tasks()
     return tuple(_planned(run, tasks[_key(run.benchmark)]) for run in runs)
+
+
+def with_forks(runs: Sequence[PlannedRun], entries: Mapping[str, RunEntry]) -> tuple[PlannedRun, ...]:
+    """The sweep's ``runs`` and the forks among a launch's ``entries``, each planned like the run that it left.
+
+    Raises ConfigError where that run is not planned any more.
+    """
+    planned = {run.run_id: run for run in runs}
+    for run_id, entry in entries.items():
+        if (origin := entry.forked_from) is None:
+            continue
+        if origin.run not in planned:
+            raise ConfigError(f"{run_id} was forked from {origin.run}, which the config does not hold any more")
+        planned[run_id] = forked(planned[origin.run], run_id, origin)
+    return tuple(planned.values())
+
+
+def fork_label(root: str, run_id: str) -> str:
+    """Where a fork left the sweep's run ``root``, for a table. It names no run: forks of several orderings at one
+    position are one row."""
+    return run_id.removeprefix(root).replace(FORK_MARK, " position ").strip()
+
+
+def forked(run: PlannedRun, run_id: str, origin: ForkedFrom) -> PlannedRun:
+    """The same stream under another id."""
+    return replace(run, plan=replace(run.plan, run_id=run_id), forked_from=origin)
 
 
 def _key(component: Component) -> str:

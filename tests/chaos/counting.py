@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
+import resource
 import sys
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.models.scripted import ScriptedBackbone
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.cli.app import main as command_line
@@ -15,6 +20,10 @@ CALLS = "calls.txt"
 
 PATIENCE = "CHIME_DRILL_PATIENCE_S"
 """The environment variable with the seconds that a silent Redis is waited for, instead of half a minute."""
+LARGEST_FILE = "CHIME_DRILL_LARGEST_FILE"
+"""The one with the bytes that a file of the process may have."""
+CLOCK = "CHIME_DRILL_CLOCK"
+"""The one with the seed of a wall clock that jumps at every reading."""
 
 _complete = ScriptedBackbone.complete
 
@@ -33,12 +42,26 @@ def count_calls() -> None:
 
 
 def chime_dist(*arguments: str) -> None:
-    """The command line, in this process; ends it."""
+    """The command line, in this process, under the conditions that the environment asks for; ends it."""
     count_calls()
     if patience := os.environ.get(PATIENCE):
         RedisConnection.__init__.__defaults__ = (float(patience),)
+    if largest := os.environ.get(LARGEST_FILE):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest), resource.RLIM_INFINITY))
+    if seed := os.environ.get(CLOCK):
+        _jump(random.Random(seed))
     sys.argv = ["chime-dist", *arguments]
     command_line()
+
+
+def _jump(chance: random.Random) -> None:
+    start, wall = datetime(1971, 1, 1, tzinfo=UTC), time.time
+
+    def now(self: SystemClock) -> datetime:
+        return start + timedelta(days=chance.randrange(36_500))
+
+    SystemClock.now = now  # type: ignore[method-assign]
+    time.time = lambda: wall() + chance.randrange(-(10**9), 10**9)
 
 
 def calls_in(folder: Path) -> int:

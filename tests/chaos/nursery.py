@@ -27,6 +27,9 @@ PATIENCE_S = 60.0
 
 PRELOADED = ("chime_dist.cli.launching", "chime_dist.cli.app", "qdrant_edge", "tests.chaos.parts")
 
+FAILED = 70
+"""Exit code of a child whose function raised."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -122,7 +125,7 @@ def _start(order: dict[str, Any]) -> int:
 
 
 def _be(order: dict[str, Any], parent: int) -> NoReturn:
-    code = 70
+    code = FAILED
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:

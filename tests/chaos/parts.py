@@ -101,7 +101,9 @@ def _spec() -> LaunchSpec:
 async def _own_bank(spec: LaunchSpec) -> None:
     connection, queue, journal = services.redis_parts(spec)
     embedder = await services.embedder(spec)
-    owner = services.bank_owner(spec, queue, journal, embedder.fingerprint, lambda run: _models(spec, run, embedder))
+    owner = services.bank_owner(
+        spec, queue, journal, embedder.fingerprint, lambda run: _models(spec, run, embedder)
+    )
     await owner.open()
     async with served(owner, BANK):
         await owner.run()

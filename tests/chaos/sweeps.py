@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chime_dist.core.journal import JournalEntry, verified
 from tests.chaos.counting import calls_in
@@ -31,7 +32,8 @@ cluster:
   qdrant: {qdrant}
   endpoints: {{m: {{kind: scripted, latency_s: [0.0, {latency_s}]}}}}
 """
-TRAIN, EVAL = 24, 6
+RAY = "  execution: ray\n  ray: {num_cpus: 2}\n"
+EPOCHS, TRAIN, EVAL = 2, 24, 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,14 @@ class Sweep:
         latency_s: float = 0.0,
         lease_s: float = 5.0,
         max_deliveries: int = 3,
+        ray: bool = False,
     ) -> Sweep:
         """Write the sweep's file into a new folder."""
         folder.mkdir(parents=True)
         text = SWEEP.format(
             redis=redis, qdrant=qdrant, latency_s=latency_s, lease_s=lease_s, max_deliveries=max_deliveries
         )
-        (folder / "sweep.yaml").write_text(text)
+        (folder / "sweep.yaml").write_text(text + RAY * ray)
         return cls(nursery, folder)
 
     def start(self, environment: Mapping[str, str] | None = None) -> Child:
@@ -78,6 +81,10 @@ class Sweep:
     def resume(self, environment: Mapping[str, str] | None = None) -> Child:
         """Go on with the launch, in another process."""
         return self._run(["resume", str(self.launch)], environment)
+
+    def resume_with(self, override: str) -> Child:
+        """Go on with another setting of the cluster."""
+        return self._run(["resume", str(self.launch), "--set", override], None)
 
     def _run(self, arguments: list[str], environment: Mapping[str, str] | None) -> Child:
         return self.nursery.start("tests.chaos.counting:chime_dist", arguments, self.folder, environment)
@@ -93,7 +100,7 @@ class Sweep:
         """Whether a launch's folder is there."""
         return any((self.folder / "runs").rglob("sweep.json"))
 
-    def rows(self) -> list[dict[str, object]]:
+    def rows(self) -> list[dict[str, Any]]:
         """Rows of episodes.jsonl, torn or missing ones left out."""
         found = [p for p in (self.folder / "runs").rglob("episodes.jsonl")]
         return [json.loads(line) for path in found for line in path.read_text().split("\n")[:-1]]
@@ -125,7 +132,6 @@ class Sweep:
         return calls_in(self.folder) - calm.calls
 
 
-def _key(row: dict[str, object]) -> str:
+def _key(row: dict[str, Any]) -> str:
     unit = row["unit"]
-    assert isinstance(unit, dict)
     return f"{unit['run_id']}:{unit['phase']}:{unit['position']}"

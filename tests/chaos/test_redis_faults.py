@@ -41,7 +41,9 @@ async def kill(server: EmbeddedRedis) -> None:
 
 async def until_committed(sweep: Sweep, count: int) -> None:
     """Wait for journal.jsonl to hold so many positions."""
-    while not sweep.launched or sum(p.read_bytes().count(b"\n") for p in sweep.launch.rglob("journal.jsonl")) < count:
+    while (
+        not sweep.launched or sum(p.read_bytes().count(b"\n") for p in sweep.launch.rglob("journal.jsonl")) < count
+    ):
         await asyncio.sleep(0.01)
 
 

@@ -67,3 +67,36 @@ def test_a_launch_killed_at_any_point_resumes_to_the_same_content(
     with capsys.disabled():
         print(f"  {point}:{time_}: recovered in {took:.2f} s, {repeated} model calls repeated")  # noqa: T201
     assert 0 <= repeated <= SLOTS_CALLS
+
+
+@pytest.mark.parametrize("point", ["resume.compared", "resume.fenced", "resume.restored", "resume.restored:6"])
+def test_a_resume_that_restores_the_journal_from_its_file_may_die_as_well(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, point: str
+) -> None:
+    """Design "The bank": Redis lost its data, the file is longer; killed between any two steps, then once more."""
+    sweep = Sweep.prepare(nursery, tmp_path / "sweep")
+    die(sweep.start({"CHIME_FAULT": "driver.followed:14"}))
+    [state] = sweep.folder.glob("state/*/redis")
+    shutil.rmtree(state)
+    die(sweep.resume({"CHIME_FAULT": point}))
+    child = sweep.resume()
+    assert child.end() == 0, child.said
+    sweep.assert_as_if_nothing_had_happened(calm)
+    assert sweep.repeated(calm) <= SLOTS_CALLS
+
+
+@pytest.mark.parametrize("point", ["resume.compared", "resume.fenced", "resume.restored"])
+def test_a_resume_that_restores_the_file_from_redis_may_die_as_well(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, point: str
+) -> None:
+    """Design "The bank": the file lacks the last entries; killed between any two steps, then once more."""
+    sweep = Sweep.prepare(nursery, tmp_path / "sweep")
+    die(sweep.start({"CHIME_FAULT": "bank.forgot:10"}))
+    [file] = sweep.launch.rglob("journal.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:3]) + lines[3][:100])
+    die(sweep.resume({"CHIME_FAULT": point}))
+    child = sweep.resume()
+    assert child.end() == 0, child.said
+    sweep.assert_as_if_nothing_had_happened(calm)
+    assert sweep.repeated(calm) <= SLOTS_CALLS

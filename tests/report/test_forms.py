@@ -94,7 +94,7 @@ def test_markdown_says_first_what_is_incomplete_and_how_to_finish() -> None:
         "- toy / scripted / chime, ordering 1, eval: 1 of 2 episodes scored, 1 infra, 0 missing. Finish with"
         " `chime-dist resume runs/demo/l1`." in text
     )
-    assert lines_with(text, "toy", "chime", "6/4/0", "6/3/1", "INCOMPLETE", "| - | - | - |")
+    assert lines_with(text, "toy", "chime", "6/4/0", "6/3/1", "INCOMPLETE", "| - | - |")
     assert "| 1 | eval | frozen | 2 | 1 | 1 | 1 | 0 | 100.00 | 50.00 | 11 |" in text
 
 
@@ -104,7 +104,7 @@ def test_a_partial_number_shows_its_n() -> None:
 
 
 def test_one_ordering_has_no_spread() -> None:
-    assert "| 50.00 | 50.00 | 50.00 | 2/2/0 | 2/2/0 | complete |" in to_markdown(build_report([run()], ONE))
+    assert "| 50.00 | 50.00 | 2/2/0 | 2/2/0 | complete |" in to_markdown(build_report([run()], ONE))
 
 
 def test_names_cannot_break_the_table_or_the_markup() -> None:

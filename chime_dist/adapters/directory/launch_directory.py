@@ -5,6 +5,7 @@ status.json           what the driver last said about itself
 driver.lock           held by the one driver (flock)
 records.lock          held by the one writer of episode rows (flock)
 log.jsonl             structured log
+control.jsonl         what people asked of the driver; control-answers.jsonl: what it made of it
 report/               tables and figures
 <run_id>/             see ``RunFolder``
 """
@@ -40,6 +41,15 @@ _SHOWN = 5
 State = Literal["running", "complete", "incomplete", "paused", "preempted"]
 
 
+class ForkedFrom(Frozen):
+    """Where a run left another one: it shares the positions before ``position`` and ran the rest itself."""
+
+    run: str
+    """The other run's id, in the same launch."""
+    position: int
+    """0-based train position."""
+
+
 class RunEntry(Frozen):
     """What ``sweep.json`` keeps of one run: enough to report on it without its benchmark installed."""
 
@@ -54,6 +64,8 @@ class RunEntry(Frozen):
     stateful: bool
     deviations: dict[str, str] = {}
     """What a table must say beside the names."""
+    forked_from: ForkedFrom | None = None
+    """Of a run that the sweep did not ask for; None for the others."""
 
 
 class Manifest(Frozen):

@@ -93,3 +93,23 @@ def dead_letters(context: typer.Context, as_json: AsJson = False) -> None:
     from chime_dist.cli.ctl import letters
 
     letters.show_dead_letters(_launch(context), as_json)
+
+
+@ctl.command("requeue")
+def requeue(
+    context: typer.Context,
+    run: Run,
+    position: Annotated[
+        int,
+        typer.Option("--fork-at", metavar="POSITION", min=0, help="First train position to run again, 0-based."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Run a train stream again from a position on, as a new run; the next resume does it.
+
+    What a position taught, or did not because it was committed empty, stays with its run. The new run shares what
+    lies before the position. No driver may hold the launch.
+    """
+    from chime_dist.cli.ctl import requeueing
+
+    requeueing.requeue(_launch(context), run, position, as_json)

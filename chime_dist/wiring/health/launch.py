@@ -5,15 +5,15 @@ Nothing here holds the launch or writes into it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.directory_lock import Holder
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, LaunchStatus
-from chime_dist.engine.control import cancelled_runs
-from chime_dist.errors import ChimeDistError
+from chime_dist.engine.control import Command, cancelled_runs
+from chime_dist.errors import ChimeDistError, RunDirectoryError
 from chime_dist.wiring import services
 from chime_dist.wiring.dead_letters import dead_letters
 from chime_dist.wiring.health.activity import Activity, activity
@@ -28,28 +28,37 @@ QUIET_S = 300.0
 """A driven launch without an end of an episode or a commit for this long is worth a warning, in seconds."""
 
 
-async def launch_findings(launch: LaunchDirectory, now: datetime) -> list[Finding]:
-    """Everything known, the driver first. ``now`` is UTC.
+async def launch_findings(launch: LaunchDirectory, now: datetime) -> AsyncIterator[Finding]:
+    """Everything known, the driver first. ``now`` is UTC."""
+    try:
+        for finding in _told_by_folder(launch, now):
+            yield finding
+        if launch.holder() is not None:
+            for finding in await lease_findings(launch):
+                yield finding
+    except RunDirectoryError as error:
+        yield problem("records", str(error))
 
-    Raises RunDirectoryError where the records are damaged.
-    """
+
+def _told_by_folder(launch: LaunchDirectory, now: datetime) -> Iterator[Finding]:
     status, holder, found = launch.status(), launch.holder(), standings(launch)
-    driven = holder is not None
     since = datetime.fromisoformat(holder.started_at) if holder is not None else None
     doing = activity(launch.log_file, since)
-    findings = [_driver(launch, status, holder, found, doing), *_cancelled(launch), *_places(launch)]
-    findings += [journal_finding(launch, run_id) for run_id in launch.manifest.runs]
-    findings += _dead(launch)
-    if driven:
-        findings += _outages(doing)
-        findings += _progress(doing, since, now, paused=status is not None and status.state == "paused")
-        observed = Observed(launch, doing, now)
-        left_out = cancelled_runs(ControlFile(launch).exchanges())
-        for standing in found:
-            if standing.run_id not in left_out:
-                findings += head_findings(observed, standing)
-        findings += await lease_findings(launch)
-    return findings
+    yield _driver(launch, status, holder, found, doing)
+    cancelled = cancelled_runs(ControlFile(launch).exchanges())
+    yield from _cancelled(launch, cancelled)
+    yield from _places(launch)
+    for run_id in launch.manifest.runs:
+        yield journal_finding(launch, run_id)
+    yield from _dead(launch)
+    if holder is None:
+        return
+    yield from _outages(doing)
+    yield from _progress(doing, since, now, paused=status is not None and status.state == "paused")
+    observed = Observed(launch, doing, now)
+    for standing in found:
+        if standing.run_id not in cancelled:
+            yield from head_findings(observed, standing)
 
 
 def _driver(
@@ -82,11 +91,10 @@ def _driver(
     )
 
 
-def _cancelled(launch: LaunchDirectory) -> Iterator[Finding]:
-    for run_id, command in cancelled_runs(ControlFile(launch).exchanges()).items():
-        if run_id in launch.manifest.runs:
-            what = f"{run_id} is cancelled by {command.by} since {command.at}"
-            yield warning("cancelled", what, f"chime-dist ctl {launch.path} revive {run_id}")
+def _cancelled(launch: LaunchDirectory, cancelled: Mapping[str, Command]) -> Iterator[Finding]:
+    for run_id, command in cancelled.items():
+        what = f"{run_id} is cancelled by {command.by} since {command.at}"
+        yield warning("cancelled", what, f"chime-dist ctl {launch.path} revive {run_id}")
 
 
 def _places(launch: LaunchDirectory) -> Iterator[Finding]:
@@ -108,8 +116,8 @@ def _dead(launch: LaunchDirectory) -> Iterator[Finding]:
         if letter.fate == "held":
             yield problem(
                 "held position",
-                f"{letter.unit} failed {letter.deliveries} times ({letter.reason.value}: {letter.detail}) and is not "
-                "committed",
+                f"{letter.unit} failed {letter.deliveries} times ({letter.reason.value}: {letter.detail}) and is "
+                "not committed",
                 f"repair the cause, then: chime-dist resume {launch.path}",
             )
     kept = [letter for letter in letters if letter.fate != "held"]

@@ -21,6 +21,8 @@ from chime_dist.wiring.services import LaunchSpec
 PATIENCE_S = 5.0
 """How long a server may take to answer, in seconds."""
 
+_SYNC_FIX = "CONFIG SET appendfsync always (and set it in redis.conf)"
+
 
 async def redis_finding(cluster: ClusterConfig) -> Finding:
     """Version, persistence and eviction of a server; that an embedded one starts and its socket fits."""
@@ -49,9 +51,16 @@ async def _fit(url: str, assume_durable: bool) -> Finding:
     try:
         await preflight(connection, assume_durable)
         info = await connection.run("reading INFO", lambda: connection.commands.info("server"))
+        name = f"Redis {info['redis_version']} at {connection.address}"
+        if assume_durable:
+            return ok("redis", f"{name} does not evict; that it persists is assumed")
+        synced = await connection.run("reading CONFIG", lambda: connection.commands.config_get("appendfsync"))
     finally:
         await connection.close()
-    return ok("redis", f"Redis {info['redis_version']} at {connection.address} persists and does not evict")
+    if synced["appendfsync"] != "always":
+        lost = "a crash of its machine loses about a second of acknowledged work; finished episodes are kept"
+        return warning("redis", f"{name}: appendfsync is {synced['appendfsync']}, so {lost}", _SYNC_FIX)
+    return ok("redis", f"{name} persists every write and does not evict")
 
 
 async def qdrant_finding(spec: LaunchSpec) -> Finding:
@@ -66,9 +75,10 @@ async def qdrant_finding(spec: LaunchSpec) -> Finding:
             "qdrant", "not used: search is in this process" if qdrant.mode == "memory" else "embedded engine"
         )
     key = qdrant.api_key.reveal() if qdrant.api_key is not None else None
+    address = urlsplit(qdrant.url.reveal()).netloc.rpartition("@")[2]
     client = connected(qdrant.url.reveal(), key, timeout_s=round(PATIENCE_S))
     try:
-        async with answers(f"Qdrant at {qdrant.url}"):
+        async with answers(f"Qdrant at {address}"):
             found = await client.info()
             # Without a key a server may tell its version and nothing else.
             await client.get_collections()
@@ -76,7 +86,7 @@ async def qdrant_finding(spec: LaunchSpec) -> Finding:
         return problem("qdrant", str(error), f"check cluster.qdrant.url and api_key, or {QDRANT_URL}")
     finally:
         await client.close()
-    return ok("qdrant", f"Qdrant {found.version} at {qdrant.url} answers")
+    return ok("qdrant", f"Qdrant {found.version} at {address} answers")
 
 
 async def ray_finding(cluster: ClusterConfig) -> Finding:

@@ -82,7 +82,7 @@ def _in_flight(
 ) -> Finding:
     episode = observed.activity.open[unit]
     age = observed.now - episode.started_at
-    what = f"{where}, in flight since {_span(age)} at {episode.worker} (delivery {episode.delivery})"
+    what = f"{where}, in flight for {_span(age)} at {episode.worker} (delivery {episode.delivery})"
     deadline_s = run_config(observed.launch, run_id).episode.deadline_s
     # The attempt and its gate have a deadline each; an outage stops the clock, and is a finding of its own.
     if age.total_seconds() > 2 * deadline_s + PATIENCE_S and run_id not in observed.activity.outages:

@@ -37,7 +37,7 @@ async def sweep_findings(
         yield problem("config", str(error))
         return
     yield ok("config", f"{path}: {len(runs)} runs")
-    for surprise in warnings(runs):
+    for surprise in [*sweep.warnings(), *warnings(runs)]:
         yield warning("config", surprise)
     async for finding in _service_findings(sweep, runs):
         yield finding
