@@ -65,14 +65,13 @@ def _labels(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _results(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
-    # With one pass the first epoch is the last one, and a column that repeats another only makes the table wide.
+    # With one pass the first epoch is the last one, and columns that say nothing only make the table wide.
     replayed = any(row.epochs > 1 for row in report.rows)
     trained = "Train, last epoch" if replayed else "Train"
     rows = [
         (
             *label,
-            str(row.epochs),
-            *([_score(row.train_first, report)] if replayed else []),
+            *([str(row.epochs), _score(row.train_first, report)] if replayed else []),
             _score(row.train_selected, report),
             _score(row.eval, report),
             _counts(row.train_selected.total),
@@ -84,8 +83,8 @@ def _results(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
     return Table(
         title=f"Results, Avg@{report.options.k} in percent",
         header=(
-            *("Benchmark", "Backbone", "Method", "Epochs"),
-            *(["Train, epoch 1 (online)"] if replayed else []),
+            *("Benchmark", "Backbone", "Method"),
+            *(["Epochs", "Train, epoch 1 (online)"] if replayed else []),
             f"{trained} (online)",
             "Eval (frozen)",
             f"{trained}: planned / scored / infra",

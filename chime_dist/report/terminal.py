@@ -30,7 +30,7 @@ class _Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         whole = self._laid_out(unbroken=True)
-        fits = Measurement.get(console, options.update_width(10_000), whole).minimum <= options.max_width
+        fits = Measurement.get(console, options.update_width(10_000), whole).minimum < options.max_width - 1
         yield whole if fits else self._laid_out(unbroken=False)
 
     def _laid_out(self, *, unbroken: bool) -> RichTable:
