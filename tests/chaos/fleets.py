@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.chaos.nursery import PATIENCE_S, Child
+from tests.chaos.nursery import Child
+from tests.chaos.patience import PATIENCE_S
 from tests.chaos.sweeps import Sweep
 
 DRIVER, BANK = "driver", "bank"

@@ -1,4 +1,4 @@
-"""Processes of ours by the dozen: forked from one that has imported everything, so that a start takes milliseconds.
+"""Processes by the dozen: forked from one that has imported everything, so that a start takes milliseconds.
 
 Run as ``python -m tests.chaos.nursery``: takes one JSON order per line, answers each with one JSON line. A child
 leads a session of its own and dies with the nursery.
@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-PATIENCE_S = 60.0
-"""Longest wait for a child to end, in seconds; only a broken build waits this long."""
+from tests.chaos.patience import PATIENCE_S
 
 PRELOADED = ("chime_dist.cli.launching", "chime_dist.cli.app", "qdrant_edge", "tests.chaos.parts")
 
@@ -141,9 +140,9 @@ def _be(order: dict[str, Any], parent: int) -> NoReturn:
         code = getattr(importlib.import_module(module), function)(*order["arguments"]) or 0
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
     finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -7,6 +7,7 @@ records are called from there. Each function here is the body of one process, in
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import pickle
 import signal
@@ -30,6 +31,8 @@ from tests.chaos.counting import chime_dist, count_calls
 from tests.chaos.remote import Remote, served
 
 SPEC, RECORDS, BANK = Path("spec.pickle"), Path("records.rpc"), Path("bank.rpc")
+NETWORK = "CHIME_DRILL_NETWORK"
+"""The environment variable that names the network namespace in which the bank's owner lives."""
 POISON = "CHIME_DRILL_POISON"
 """The environment variable that names a task whose worker dies."""
 
@@ -78,6 +81,9 @@ def drive(*arguments: str) -> None:
 
 def own_bank() -> None:
     """The bank's owner."""
+    if name := os.environ.get(NETWORK):
+        with Path("/run/netns", name).open() as namespace:
+            assert ctypes.CDLL(None).setns(namespace.fileno(), 0) == 0, name
     asyncio.run(_own_bank(_spec()))
 
 
@@ -120,8 +126,8 @@ async def _work(spec: LaunchSpec, index: int, slots: int) -> None:
         worker_name(index),
         slots,
         queue,
-        Remote(RECORDS),  # type: ignore[arg-type]
-        Remote(BANK),  # type: ignore[arg-type]
+        Remote(RECORDS),
+        Remote(BANK),
         lambda run: _models(spec, run, embedder),
     )
     await worker.run()

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from chime_dist.errors import ChimeDistError
+
 WAIT_S = 30.0
 """Longest wait for a server that is being started again, in seconds."""
 
@@ -29,12 +31,12 @@ async def served(target: Any, socket: Path) -> AsyncIterator[None]:
             name, arguments = await _read(reader)
             try:
                 reply = (True, await getattr(target, name)(*arguments))
-            except Exception as error:
+            except ChimeDistError as error:
                 reply = (False, error)
             await _write(writer, reply)
         writer.close()
 
-    socket.unlink(missing_ok=True)
+    await asyncio.to_thread(socket.unlink, missing_ok=True)
     server = await asyncio.start_unix_server(answer, socket)
     try:
         yield

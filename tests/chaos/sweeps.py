@@ -32,7 +32,7 @@ cluster:
   qdrant: {qdrant}
   endpoints: {{m: {{kind: scripted, latency_s: [0.0, {latency_s}]}}}}
 """
-RAY = "  execution: ray\n  ray: {num_cpus: 2}\n"
+RAY = "  execution: ray\n  ray: {{num_cpus: 2, address: {ray}}}\n"
 EPOCHS, TRAIN, EVAL = 2, 24, 6
 
 
@@ -64,14 +64,14 @@ class Sweep:
         latency_s: float = 0.0,
         lease_s: float = 5.0,
         max_deliveries: int = 3,
-        ray: bool = False,
+        ray: str = "",
     ) -> Sweep:
         """Write the sweep's file into a new folder."""
         folder.mkdir(parents=True)
         text = SWEEP.format(
             redis=redis, qdrant=qdrant, latency_s=latency_s, lease_s=lease_s, max_deliveries=max_deliveries
         )
-        (folder / "sweep.yaml").write_text(text + RAY * ray)
+        (folder / "sweep.yaml").write_text(text + (RAY.format(ray=f'"{ray}"') if ray else ""))
         return cls(nursery, folder)
 
     def start(self, environment: Mapping[str, str] | None = None) -> Child:
@@ -102,7 +102,7 @@ class Sweep:
 
     def rows(self) -> list[dict[str, Any]]:
         """Rows of episodes.jsonl, torn or missing ones left out."""
-        found = [p for p in (self.folder / "runs").rglob("episodes.jsonl")]
+        found = (self.folder / "runs").rglob("episodes.jsonl")
         return [json.loads(line) for path in found for line in path.read_text().split("\n")[:-1]]
 
     def entries(self) -> list[JournalEntry]:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,19 +17,12 @@ import pytest
 
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from tests.chaos.nursery import Nursery
+from tests.chaos.patience import until
 from tests.chaos.sweeps import Sweep, Undisturbed
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 GRACE_S = 5.0
-
-
-def until(what: Callable[[], bool], patience_s: float = 30.0) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + patience_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def assert_rows_are_whole(sweep: Sweep) -> None:

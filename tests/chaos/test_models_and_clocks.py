@@ -11,6 +11,7 @@ import pytest
 
 from tests.chaos.counting import calls_in
 from tests.chaos.nursery import Nursery
+from tests.chaos.patience import eventually
 from tests.chaos.served_model import ServedModel
 from tests.chaos.sweeps import Sweep, Undisturbed
 
@@ -40,8 +41,7 @@ async def test_a_storm_of_refusals_delays_a_launch_and_changes_nothing(
         sweep = prepared(nursery, tmp_path / "sweep", model, IMPATIENT)
         model.refuses = range(3, 63)
         child = sweep.start()
-        while model.asked < 90 and child.code() is None:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: model.asked >= 90)
         model.refuses = range(model.asked, model.asked + 60)
         assert await asyncio.to_thread(child.end) == 0, child.said
         assert model.refused == 120

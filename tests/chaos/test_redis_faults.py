@@ -15,6 +15,7 @@ from redis import Redis
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from tests.adapters.lossy_proxy import LossyProxy
 from tests.chaos.nursery import Child, Nursery
+from tests.chaos.patience import eventually
 from tests.chaos.sweeps import Sweep, Undisturbed
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -41,10 +42,11 @@ async def kill(server: EmbeddedRedis) -> None:
 
 async def until_committed(sweep: Sweep, count: int) -> None:
     """Wait for journal.jsonl to hold so many positions."""
-    while (
-        not sweep.launched or sum(p.read_bytes().count(b"\n") for p in sweep.launch.rglob("journal.jsonl")) < count
-    ):
-        await asyncio.sleep(0.01)
+
+    def committed() -> int:
+        return sum(path.read_bytes().count(b"\n") for path in sweep.launch.rglob("journal.jsonl"))
+
+    await eventually(lambda: sweep.launched and committed() >= count)
 
 
 @pytest.mark.parametrize("positions", [1, 12])
@@ -71,7 +73,7 @@ async def test_a_launch_outlives_a_kill_of_its_server_that_comes_back(
 async def test_a_launch_whose_server_stays_away_stops_with_a_reason_and_resumes(
     nursery: Nursery, calm: Undisturbed, tmp_path: Path
 ) -> None:
-    """D10, R1: exit 1 that names the server and the fix; another server, empty, is filled from the run directory."""
+    """D10, R1: exit 1 with the fix; another server, empty, is filled from the run directory."""
     server = await EmbeddedRedis.start(tmp_path / "redis")
     sweep = Sweep.prepare(nursery, tmp_path / "sweep", redis=server.url, latency_s=0.02)
     child = sweep.start({"CHIME_DRILL_PATIENCE_S": "0.5"})
@@ -136,8 +138,7 @@ async def test_a_live_launch_recognises_an_acknowledged_unit_that_comes_back(
     server = await EmbeddedRedis.start(tmp_path / "redis")
     sweep = Sweep.prepare(nursery, tmp_path / "sweep", redis=server.url)
     child = sweep.start({"CHIME_FAULT_STOP": "worker.completed:7"})
-    while child.code() is None and not child.stopped:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: child.stopped)
     await kill(server)
     cut(tmp_path / "redis", b"XACK", 1.0)
     server = await EmbeddedRedis.start(tmp_path / "redis")

@@ -44,7 +44,7 @@ def die(child: Child) -> None:
             started |= {process.pid: process for process in child.descendants()}
         except psutil.NoSuchProcess:
             continue
-        time.sleep(0.005)
+        time.sleep(0.02)
     assert child.code() == -signal.SIGKILL, child.said
     _, alive = psutil.wait_procs(list(started.values()), timeout=10)
     assert not alive

@@ -82,8 +82,16 @@ def test_of_drivers_that_race_for_one_launch_one_gets_the_actor(cluster: RayClus
     """C3: three processes at once; one actor and one writer come of it, the others are told the name and why."""
     address = ray.get_runtime_context().gcs_address
     words = [sys.executable, "-c", RACER, address, NAMESPACE]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    drivers = [subprocess.Popen([*words, f"config {n}"], text=True, **pipes) for n in range(3)]
+    drivers = [
+        subprocess.Popen(
+            [*words, f"config {n}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for n in range(3)
+    ]
     try:
         for driver in drivers:
             assert driver.stdout is not None
@@ -101,7 +109,7 @@ def test_of_drivers_that_race_for_one_launch_one_gets_the_actor(cluster: RayClus
         refused = [answer for answer in answers if answer.startswith("refused")]
         assert len(refused) == 2
         assert all("chime-raced-bank" in text and "another driver runs this launch" in text for text in refused)
-        held = ray.get(ray.get_actor("chime-raced-bank", namespace=NAMESPACE).config.remote())
+        held: str = ray.get(ray.get_actor("chime-raced-bank", namespace=NAMESPACE).config.remote())
         assert held == f"config {winner}", "nobody was silently given another's state"
     finally:
         for driver in drivers:

@@ -166,7 +166,8 @@ async def test_float_noise_prunes_nothing(tmp_path: Path) -> None:
         await tour.learn(verdict=verdict("none", 0.9, misleading=["0-0"]))
         await tour.learn(verdict=verdict("none", 0.9))
         memory = (await tour.memories())["0-0"]
-    assert (memory.value, memory.count) == (pytest.approx(-0.1), 3)
+    assert memory.value == pytest.approx(-0.1)
+    assert memory.count == 3
 
 
 # --- written ----------------------------------------------------------------------------------------------------

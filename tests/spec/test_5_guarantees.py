@@ -11,13 +11,14 @@ import pytest
 
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.local.memory_store import MemoryStore
 from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
 from chime_dist.benchmarks.credit_world.environment import CreditEnvironment
 from chime_dist.core.bank import as_of
 from chime_dist.core.blame import blame_item
-from chime_dist.core.episode import Unit
+from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.history import diff
 from chime_dist.core.memory import Stage
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
@@ -131,8 +132,7 @@ async def test_redelivery_changes_no_order_and_no_result(tmp_path: Path, monkeyp
 
 
 async def test_a_resume_runs_what_is_owed_and_keeps_what_is_there(tmp_path: Path) -> None:
-    """H3: three rows are lost from the end of a finished launch and two eval episodes are infra; exactly those are
-    run again, and nothing that was kept is written twice."""
+    """H3: two eval episodes of a finished launch turn out infra; exactly those are run again, and nothing that was kept is written twice."""
     launch = await launched(tmp_path)
     run = runs_of(launch, "no_plan")[0]
     episodes = launch.run(run).episodes
@@ -163,3 +163,37 @@ async def test_a_launch_has_one_driver_and_a_results_setting_has_one_value(tmp_p
             await resumed(LaunchDirectory.open(launch.path))
     with pytest.raises(ConfigError, match=r"protocol\.window: 4 -> 8"):
         Launch.resume(launch.path, ["protocol.window=8"])
+
+
+async def test_a_full_disk_stops_the_work_and_costs_nothing_that_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H8: the write that fails is not acknowledged, no worker claims on, and the launch ends with the disk's error;
+    with room again, a resume ends as if the disk had never been full."""
+    calm = await launched(tmp_path / "calm")
+    write, taken, refused = EpisodeStore.write, 20, 0
+
+    async def full(store: EpisodeStore, trace: EpisodeTrace) -> EpisodeTrace:
+        nonlocal taken, refused
+        taken -= 1
+        if taken < 0:
+            refused += 1
+            raise RunDirectoryError("episodes.jsonl: no space left on device")
+        return await write(store, trace)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpisodeStore, "write", full)
+        with pytest.raises(RunDirectoryError, match="no space left"):
+            await launched(tmp_path / "full")
+    assert 1 <= refused <= 8, "the slots that were open, and nothing after them"
+    [manifest] = (tmp_path / "full").rglob("sweep.json")
+    launch = LaunchDirectory.open(manifest.parent)
+    status = launch.status()
+    assert status is not None
+    assert (status.state, "no space left" in status.reason) == ("incomplete", True)
+    await resumed(launch)
+    for run in runs_of(calm, "chime"):
+        chains = [[entry.content_hash for entry in journal_of(each, run)] for each in (calm, launch)]
+        assert chains[0] == chains[1]
+    finals, expected = EpisodeArchive(launch).finals, EpisodeArchive(calm).finals
+    assert all(finals(run).keys() == expected(run).keys() for run in calm.manifest.runs)
