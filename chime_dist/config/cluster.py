@@ -20,6 +20,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 def _require_scheme(url: SecretUrl, allowed: tuple[str, ...]) -> None:
+    url.require_port()
     if url.scheme not in allowed:
         # What stands before the colon of a URL without a scheme may be a user's name: it is not repeated.
         raise ValueError(f"the url starts with none of {', '.join(f'{scheme}://' for scheme in allowed)}")
@@ -206,6 +207,12 @@ class ClusterConfig(ConfigModel):
         if self.workers > self.slots:
             raise ValueError(f"workers ({self.workers}) cannot outnumber slots ({self.slots}): lower workers")
         return self
+
+    @property
+    def caps(self) -> dict[str, int]:
+        """Most slots by pool, ``benchmark:NAME`` or ``backbone:NAME``."""
+        capped = {"benchmark": self.benchmark_caps, "backbone": self.backbone_caps}
+        return {f"{kind}:{name}": cap for kind, caps in capped.items() for name, cap in caps.items()}
 
     def written_out_secrets(self) -> list[str]:
         """Key paths, below ``cluster``, of secrets that a stored config will lack."""

@@ -106,6 +106,13 @@ class SecretUrl(Secret):
 
     __slots__ = ()
 
+    def require_port(self) -> None:
+        """Raise ValueError for a port that is no port; without the value, which may hold a password."""
+        try:
+            _ = urlsplit(self._value).port
+        except ValueError:
+            raise ValueError("the URL's port is not a number from 0 to 65535") from None
+
     @property
     def scheme(self) -> str:
         """Lower case, without the colon."""

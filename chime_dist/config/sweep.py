@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
@@ -10,7 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel
 from chime_dist.config.policy import EpisodePolicy, ProtocolSpec, RequestPolicy, deadline_warning
-from chime_dist.config.problems import KeyPath
+from chime_dist.config.problems import KeyPath, suggestion
 from chime_dist.config.schema import Component, ConfigModel, RoleKey
 from chime_dist.core.episode import Role
 
@@ -43,6 +44,8 @@ class SweepConfig(ConfigModel):
             raise ValueError(f"orderings: {', '.join(twice)} is listed twice; keep one")
         if twice := _doubled([backbone.name for backbone in self.backbones]):
             raise ValueError(f"backbones: {', '.join(twice)} is listed twice; give each a name of its own")
+        _known("cluster.benchmark_caps", self.cluster.benchmark_caps, [part.name for part in self.benchmarks])
+        _known("cluster.backbone_caps", self.cluster.backbone_caps, [model.name for model in self.backbones])
         models = {model.name: model for model in self.backbones}
         for role, model in self.roles.items():
             if models.setdefault(model.name, model) != model:
@@ -66,10 +69,16 @@ class SweepConfig(ConfigModel):
             f"cluster.{path} is written out, so it is not stored and a resume will ask for it; use ${{NAME}}"
             for path in self.cluster.written_out_secrets()
         ]
-        # The paper's own figures exceed its deadline; that is worth a line only to who set one of them.
-        set_here = {"requests", "episode"} & self.model_fields_set
-        bounded = deadline_warning(self.requests, self.episode) if set_here else None
+        # The paper's own figures exceed its deadline; that is worth a line only to who changed one of them.
+        own = self.requests != RequestPolicy() or self.episode != EpisodePolicy()
+        bounded = deadline_warning(self.requests, self.episode) if own else None
         return [bounded, *found] if bounded is not None else found
+
+
+def _known(place: str, caps: Iterable[str], names: list[str]) -> None:
+    for name in caps:
+        if name not in names:
+            raise ValueError(f"{place}: {name!r} is not in this sweep; {suggestion(name, names)}")
 
 
 def _doubled(names: list[str] | list[int]) -> list[str]:

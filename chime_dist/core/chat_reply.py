@@ -91,9 +91,11 @@ def read_completion(body: bytes, *, reasoning_is_text: bool = False) -> ChatRepl
     if finish in _BROKEN_OFF:
         raise _empty(f"the server broke the completion off (finish_reason {finish})", body)
     calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise _empty("the reply's tool_calls are not a list", body)
     return ChatReply(
         text=_visible_text(message, reasoning_is_text),
-        tool_calls=tuple(_tool_calls(calls)) if isinstance(calls, list) else (),
+        tool_calls=tuple(_tool_calls(calls or [])),
         finish_reason=_FINISH_REASONS.get(finish, "stop") if isinstance(finish, str) else "stop",
         usage=_usage(payload.get("usage")),
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chime_dist.core.text import whole_characters
+from chime_dist.core.text import is_visible, whole_characters
 from chime_dist.core.vector import Vector
 from chime_dist.errors import EmbeddingError
 
@@ -22,7 +21,7 @@ def embeddable(text: object) -> str:
     """
     if not isinstance(text, str):
         raise EmbeddingError(f"only text can be embedded, got {type(text).__name__}")
-    if all(unicodedata.category(character)[0] in "ZC" for character in text):
+    if not is_visible(text):
         raise EmbeddingError(f"cannot embed a text without visible characters ({len(text)} characters)")
     return whole_characters(text)
 

@@ -44,6 +44,8 @@ class EndReason(StrEnum):
     AGENT_DEADLINE = "agent_deadline"
 
     BACKBONE = "backbone"
+    OUTAGE = "outage"
+    """The deadline passed while a model was down: known to be over, so the attempt is made again at once."""
     EMBEDDER = "embedder"
     BENCHMARK = "benchmark"
     WORKER_LOST = "worker_lost"
@@ -53,6 +55,7 @@ class EndReason(StrEnum):
 INFRA_REASONS = frozenset(
     {
         EndReason.BACKBONE,
+        EndReason.OUTAGE,
         EndReason.EMBEDDER,
         EndReason.BENCHMARK,
         EndReason.WORKER_LOST,

@@ -14,6 +14,8 @@ MAX_CALLS = 8
 """Most tool calls in one JSON action."""
 MAX_STRING = 400
 """Longest string of a JSON action, in characters; a small model that loops must not fill the context."""
+UNPARSED_CALLS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<function=")
+"""What models of the common families put before a tool call; in a visible text it is a call gone wrong."""
 _CLOSED_UNION = 16
 """Up to this many tools the schema spells out each tool's arguments; beyond it, any object is allowed."""
 
@@ -79,7 +81,13 @@ _KEPT = frozenset(
 
 def native_action(reply: ChatReply) -> Action:
     """An action out of native tool calls. A reply cut at the output limit is malformed: its end is missing."""
-    malformed = "the reply was cut at the output limit" if reply.finish_reason == "length" else None
+    malformed = None
+    if reply.finish_reason in ("length", "content_filter"):
+        malformed = f"the reply was cut (finish_reason {reply.finish_reason})"
+    elif reply.finish_reason == "tool_calls" and not reply.tool_calls:
+        malformed = "the server announced tool calls and sent none"
+    elif not reply.tool_calls and any(mark in reply.text for mark in UNPARSED_CALLS):
+        malformed = "a tool call stands in the text: the server did not parse it (check its tool-call parser)"
     return Action(text=reply.text, tool_calls=reply.tool_calls, malformed=malformed)
 
 
@@ -88,7 +96,7 @@ def json_action(reply: ChatReply) -> Action:
     try:
         if reply.finish_reason == "length":
             raise ValueError("the reply was cut at the output limit")
-        value = json.loads(reply.text)
+        value = json.loads(reply.text, object_pairs_hook=_without_repeats)
         if not isinstance(value, dict) or not isinstance(value.get("calls"), list):
             raise ValueError("the reply is not an object with a list of calls")
         calls = tuple(_call(index, call) for index, call in enumerate(value["calls"]))
@@ -97,6 +105,13 @@ def json_action(reply: ChatReply) -> Action:
     answer = value.get("answer", "")
     # The reply was whole text, but an escape in its JSON may still be half an emoji.
     return Action(text=whole_characters(answer) if isinstance(answer, str) else "", tool_calls=calls)
+
+
+def _without_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("the reply gives a key more than once")
+    return value
 
 
 def _call(index: int, value: Json) -> ToolCall:

@@ -10,6 +10,7 @@ from chime_dist.core.deadline import Deadline
 from chime_dist.core.episode import EndReason, Json, Recall, Role, Step, Trajectory, Unit, Usage
 from chime_dist.core.model_call import ChatReply, Message, Turn
 from chime_dist.core.task import TaskView
+from chime_dist.core.text import is_visible
 from chime_dist.core.vector import Vector
 from chime_dist.engine.action import action_schema, json_action, native_action
 from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models
@@ -82,7 +83,8 @@ class RunningEpisode:
     ) -> tuple[list[Hit], int]:
         """See ``ports.EpisodeContext``."""
         version = self._unit.read_version
-        if version == 0:
+        if version == 0 or not is_visible(query):
+            # An empty bank, or a request of control characters only (there is one in BFCL-v4): nothing is like it.
             return [], version
         [vector] = await self._models.embed([query], "query")
         hits = await self._bank.search(

@@ -112,6 +112,7 @@ class Driver:
         *,
         slots: int,
         pause_after_infra: int,
+        caps: Mapping[str, int] | None = None,
         mirror: Journal | None,
         on_run_end: Callable[[RunEnd], Awaitable[None]],
         on_progress: Callable[[Sequence[Progress]], None],
@@ -123,6 +124,7 @@ class Driver:
         self._records = records
         self._bank = bank
         self._clock = clock
+        self._caps = caps or {}
         self._steering = steering or Steering(slots, clock)
         self._mirror = mirror
         self._mirror_fences: dict[str, int] = {}
@@ -138,12 +140,14 @@ class Driver:
         self.stopping = asyncio.Event()
         """Set by ``stop``: the workers should claim no more either."""
 
-    def stop(self, ending: Ending, reason: str = "") -> None:
-        """Admit no more; ``run`` returns when the open units have ended, or with ``drained``."""
+    def stop(self, ending: Ending, reason: str = "") -> Ending:
+        """Admit no more; ``run`` returns when the open units have ended, or with ``drained``. The first ending
+        stands, and is the answer."""
         if self._ending is None:
             log.warning("driver.stopping", ending=ending.value, reason=reason)
             self._ending, self.reason = ending, reason
             self.stopping.set()
+        return self._ending
 
     def drained(self) -> None:
         """No worker is left: units that are still open belong to a later resume."""
@@ -237,7 +241,7 @@ class Driver:
             waiting = [
                 run
                 for run in self._runs.values()
-                if not self._is_cancelled(run) and _next_unit(run) is not None
+                if not self._is_cancelled(run) and self._has_room(run) and _next_unit(run) is not None
             ]
             if not waiting:
                 return
@@ -245,6 +249,14 @@ class Driver:
             unit = _next_unit(run)
             assert unit is not None
             free -= await self._admit_unit(run, unit)
+
+    def _has_room(self, run: _Run) -> bool:
+        """Whether every pool of the run is below its cap."""
+        return all(
+            sum(len(other.in_flight) for other in self._runs.values() if pool in other.plan.pools) < cap
+            for pool in run.plan.pools
+            if (cap := self._caps.get(pool)) is not None
+        )
 
     async def _admit_unit(self, run: _Run, unit: Unit) -> int:
         """Hand out one unit; returns the slots it takes (none for an episode that was finished before)."""

@@ -27,8 +27,8 @@ from chime_dist.core.episode import (
 )
 from chime_dist.core.task import TaskView
 from chime_dist.engine.context import AgentDeadlineError, MeteredModels, Reflecting, RunningEpisode
-from chime_dist.engine.outage import Outages
-from chime_dist.errors import BackboneError, BenchmarkError, EmbeddingError
+from chime_dist.engine.outage import AbandonedError, Outages
+from chime_dist.errors import BackboneError, BenchmarkError, EmbeddingError, OutageError
 from chime_dist.ports import BankReader, Benchmark, Clock, Environment, Method, Models, Reflection
 
 log = structlog.get_logger()
@@ -149,10 +149,15 @@ class EpisodeRunner:
                 reason = await _acted(services.method, episode)
             finally:
                 trajectory = episode.trajectory
+            if reason is EndReason.AGENT_DEADLINE and await self._outages.waited_out(unit.run_id, services.models):
+                # It was not the agent that was slow: a server that takes requests and answers none.
+                return _Ending(Outcome.INFRA, EndReason.OUTAGE, "the deadline passed in an outage"), trajectory
             if reason in INFRA_REASONS:
                 return _Ending(Outcome.INFRA, reason), trajectory
             success = await environment.score()
             return _Ending(Outcome.SUCCESS if success else Outcome.FAILURE, reason), trajectory
+        except (AbandonedError, OutageError):
+            raise
         except BackboneError as error:
             return _Ending(Outcome.INFRA, EndReason.BACKBONE, str(error)), trajectory
         except EmbeddingError as error:
@@ -164,7 +169,10 @@ class EpisodeRunner:
             return _Ending(Outcome.INFRA, EndReason.UNKNOWN, f"{type(error).__name__}: {error}"), trajectory
         finally:
             if environment is not None:
-                await environment.close()
+                try:
+                    await environment.close()
+                except Exception:
+                    log.exception("episode.close_failed", unit=unit.key)
 
     async def _reflect(
         self, services: RunServices, unit: Unit, trajectory: Trajectory, outcome: Outcome

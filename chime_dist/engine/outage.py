@@ -40,6 +40,7 @@ class Outages:
         self._patience_s = patience_s
         self._uniform = uniform
         self._waits: dict[str, asyncio.Task[None]] = {}
+        self._abandoned = False
 
     @property
     def ongoing(self) -> bool:
@@ -56,6 +57,8 @@ class Outages:
                 await models.probe(PROBE_BUDGET_S)
             except (BackboneError, EmbeddingError) as error:
                 if run_id not in self._waits:
+                    if self._abandoned:
+                        raise AbandonedError from None
                     log.error("outage.began", run=run_id, reason=str(error))
                     self._waits[run_id] = asyncio.create_task(self._until_over(run_id, models))
             else:
@@ -72,6 +75,7 @@ class Outages:
 
     def abandon(self) -> None:
         """Wait no longer: whoever waits gets AbandonedError."""
+        self._abandoned = True
         for wait in self._waits.values():
             wait.cancel()
 

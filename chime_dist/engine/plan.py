@@ -18,6 +18,8 @@ class RunPlan:
     """Task ids of one epoch."""
     eval: tuple[str, ...]
     """Task ids of the eval split."""
+    pools: tuple[str, ...] = ()
+    """What its episodes share with other runs and may be capped: ``benchmark:NAME``, ``backbone:NAME``."""
 
     def train_unit(self, position: int) -> Unit:
         """The unit of a 0-based train position, counted across epochs."""

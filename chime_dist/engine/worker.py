@@ -22,8 +22,8 @@ log = structlog.get_logger()
 CLAIM_WAIT_S = 1.0
 """How long one claim waits for work, in seconds; also the longest a stop waits for an idle worker."""
 
-OUTAGE_REASONS = frozenset({EndReason.BACKBONE, EndReason.EMBEDDER})
-"""Ends that ask whether a model is down."""
+SUSPECT_REASONS = frozenset({EndReason.BACKBONE, EndReason.EMBEDDER})
+"""Ends after which it has to be asked whether a model is down."""
 
 
 class Worker:
@@ -64,7 +64,8 @@ class Worker:
                     renewal.result()
                 free = 0 if self._outages.ongoing else self._slots - len(self._open)
                 if free == 0:
-                    await asyncio.wait([*self._open, renewal], return_when=asyncio.FIRST_COMPLETED)
+                    waited = [*self._open, renewal]
+                    await asyncio.wait(waited, timeout=CLAIM_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
                     continue
                 for lease in await self._queue.claim(self.name, free, CLAIM_WAIT_S if not self._open else 0.05):
                     self._open[asyncio.create_task(self._handle(lease))] = lease
@@ -110,9 +111,10 @@ class Worker:
             log.info("episode.started", unit=lease.unit.key, worker=self.name, delivery=lease.delivery)
             faults.reached("worker.attempting")
             trace = await self._runner.run(lease.unit, lease.delivery)
-            if trace.record.end_reason not in OUTAGE_REASONS:
-                return trace
-            if not await self._outages.waited_out(lease.unit.run_id, self._runner.models(lease.unit)):
+            reason, models = trace.record.end_reason, self._runner.models(lease.unit)
+            if reason is not EndReason.OUTAGE and (
+                reason not in SUSPECT_REASONS or not await self._outages.waited_out(lease.unit.run_id, models)
+            ):
                 return trace
             await self._records.write(trace)
 

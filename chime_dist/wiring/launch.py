@@ -21,7 +21,7 @@ from chime_dist.adapters.directory.durable_file import replace_files
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, State
 from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
 from chime_dist.adapters.redis.server import EmbeddedRedis
-from chime_dist.config.cluster import LlamaCppEndpoint
+from chime_dist.config.cluster import Endpoint, HttpEndpoint, LlamaCppEndpoint
 from chime_dist.config.loading import restore_sweep
 from chime_dist.config.resume import compare
 from chime_dist.config.run import RunConfig
@@ -31,7 +31,7 @@ from chime_dist.core.model_call import ChatRequest
 from chime_dist.engine.control import Command, Standing, Steering
 from chime_dist.engine.driver import Driver, Ending, Progress, RunEnd
 from chime_dist.engine.resume import drop_infra, reconcile
-from chime_dist.errors import BackboneError, OutageError, ServiceError
+from chime_dist.errors import BackboneError, OutageError, RunDirectoryError, ServiceError
 from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
@@ -63,6 +63,8 @@ class Launch:
         self.sweep = sweep
         self.runs = tuple(runs)
         self.directory = directory
+        self._extends = False
+        """Whether it has more runs, or longer ones, than the folder says."""
         self._driver: Driver | None = None
         self._stop: Ending | None = None
         self.reason = ""
@@ -82,7 +84,8 @@ class Launch:
 
     @classmethod
     def resume(cls, path: Path, overrides: Sequence[str] = ()) -> Launch:
-        """Reopen a launch, possibly with more runs or longer ones.
+        """Reopen a launch, possibly with more runs or longer ones; one that has not written anything may still be
+        changed in any way.
 
         Raises ConfigError naming every key whose change would change results, RunDirectoryError.
         """
@@ -93,12 +96,12 @@ class Launch:
         entries = directory.manifest.runs
         stored = [validated(RunConfig, e.config, where) for e in entries.values() if e.forked_from is None]
         differences = compare(stored, [run.config for run in runs])
-        differences.require_resumable(str(directory.path))
+        if directory.runs():
+            differences.require_resumable(str(directory.path))
         runs = with_forks(runs, entries)
-        if differences.added or differences.extended:
-            log.info("launch.extended", added=differences.added, longer=[str(c) for c in differences.extended])
-            directory = directory.extended(sweep.model_dump(mode="json"), {run.run_id: run.entry for run in runs})
-        return cls(sweep, runs, directory)
+        launch = cls(sweep, runs, directory)
+        launch._extends = bool(differences.added or differences.extended or differences.removed)
+        return launch
 
     def stop(self, ending: Ending) -> None:
         """Admit no more work; ``drive`` returns when the open episodes have ended."""
@@ -111,6 +114,8 @@ class Launch:
         lock = self.directory.driver_lock()
         lock.acquire(datetime.now(UTC))
         try:
+            if self._extends:
+                self._extend()
             steering = await self._steering()
             self._say("running")
             ending = await self._driven(observe, steering)
@@ -125,6 +130,14 @@ class Launch:
             return ending
         finally:
             lock.release()
+
+    def _extend(self) -> None:
+        """Write the longer plan down; only the holder of the driver's lock may."""
+        if LaunchDirectory.open(self.directory.path).manifest != self.directory.manifest:
+            raise RunDirectoryError(f"{self.directory.path}: another resume extended this launch; resume it again")
+        entries = {run.run_id: run.entry for run in self.runs}
+        self.directory = self.directory.extended(self.sweep.model_dump(mode="json"), entries)
+        log.info("launch.extended", runs=len(entries))
 
     @property
     def _state_dir(self) -> Path:
@@ -164,6 +177,7 @@ class Launch:
                 SystemClock(),
                 slots=spec.cluster.slots,
                 pause_after_infra=spec.cluster.stop_after_infra,
+                caps=spec.cluster.caps,
                 mirror=parts.mirror,
                 on_run_end=self._run_ended,
                 on_progress=observe,
@@ -174,8 +188,7 @@ class Launch:
             try:
                 return await _watched(self._driver, execution)
             except OutageError as error:
-                self._driver.stop(Ending.PAUSED, str(error))
-                return Ending.PAUSED
+                return self._driver.stop(Ending.PAUSED, str(error))
             finally:
                 self.reason = self._driver.reason
 
@@ -240,11 +253,16 @@ async def _probe(spec: LaunchSpec) -> None:
             await client.complete(ask, PROBE_BUDGET_S)
         except BackboneError as error:
             raise ServiceError(
-                f"backbone {name!r} did not complete one token: {error}. "
-                f"Check cluster.endpoints.{name} and that the server serves the model {model.model!r}"
+                f"backbone {name!r} did not complete one token{_at(spec.cluster.endpoints[name])}: {error}. "
+                f"Check cluster.endpoints.{name} (does its url end in /v1?) and that the server serves the model "
+                f"{model.model!r}"
             ) from error
         finally:
             await client.close()
+
+
+def _at(endpoint: Endpoint) -> str:
+    return f" at {endpoint.url}" if isinstance(endpoint, HttpEndpoint) else ""
 
 
 async def _watched(driver: Driver, execution: Execution) -> Ending:

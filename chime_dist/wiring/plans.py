@@ -138,6 +138,7 @@ def _planned(run: RunConfig, tasks: Sequence[Task]) -> PlannedRun:
         shape=shape,
         train=tuple(task.id for task in ordering.train),
         eval=tuple(task.id for task in ordering.eval),
+        pools=(f"benchmark:{run.benchmark.name}", f"backbone:{run.backbone.name}"),
     )
     return PlannedRun(run, plan, ordering, bool(registry.method(run.method).collections))
 

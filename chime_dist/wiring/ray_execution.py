@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -130,6 +132,7 @@ class RayExecution:
         cluster = await asyncio.to_thread(
             RayCluster.connect, spec.launch, ray.address, ray.num_cpus, ray.namespace
         )
+        _signals_are_ours()
         stack.callback(cluster.leave)
         execution = cls(spec, parts, cluster)
         await execution._create()
@@ -166,6 +169,13 @@ class RayExecution:
         for index, slots in enumerate(slot_shares(spec.cluster)):
             factory = _Worker(spec, index, slots, models, records, bank)
             self._workers.append(RayWorker(cluster.actor(WorkerActor, f"worker-{index}", factory)))
+
+
+def _signals_are_ours() -> None:
+    """Undo Ray's SIGTERM handler: it calls ours too, but 3 s later it aborts the process."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        signal.siginterrupt(signal.SIGTERM, False)
 
 
 def _roles_in_use(spec: LaunchSpec) -> set[tuple[Role, str]]:

@@ -24,7 +24,7 @@ async def measure(quick: bool) -> list[Measurement]:
 async def _measure(runs: int, train: int, mean_call_s: float) -> list[Measurement]:
     with scratch() as folder:
         async with endpoint(mean_call_s, _SIGMA) as served:
-            rig = Rig(folder, train, 0, _SLOTS, runs=runs, endpoint={"kind": "http", "url": served.url})
+            rig = Rig(folder, train, 0, _SLOTS, orderings=runs, endpoint={"kind": "http", "url": served.url})
             launch = await rig.run()
             seconds = (await served.seen()).seconds
     durations = [[seconds[run.plan.train_unit(position).key] for position in range(train)] for run in launch.runs]

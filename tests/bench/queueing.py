@@ -26,15 +26,16 @@ class _Case(NamedTuple):
 
 
 _FULL = (
-    _Case("eval", "always", 16, 3000),
-    _Case("eval", "everysec", 16, 3000),
-    _Case("eval", "always", 1, 1000),
-    _Case("eval", "everysec", 1, 1000),
-    _Case("train", "always", 16, 1000),
-    _Case("train", "everysec", 16, 1000),
+    _Case("eval", "always", 16, 1500),
+    _Case("eval", "everysec", 16, 1500),
+    _Case("eval", "always", 1, 500),
+    _Case("eval", "everysec", 1, 500),
+    _Case("train", "always", 16, 500),
+    _Case("train", "everysec", 16, 500),
 )
 _QUICK = (_Case("eval", "always", 4, 20), _Case("train", "everysec", 2, 10))
 _AIM = 0.6
+_ROUNDS = 3
 
 
 async def measure(quick: bool) -> list[Measurement]:
@@ -53,26 +54,30 @@ async def _measure(case: _Case) -> Measurement:
             run_id=run,
             phase=case.phase,
             epoch=0,
-            position=i,
-            task=f"berth_booking-{i}",
-            read_version=max(0, i - 15),
+            position=position,
+            task=f"berth_booking-{position}",
+            read_version=max(0, position - 15),
         )
-        for i in range(case.jobs)
+        for position in range(case.jobs)
     ]
     handed_in: list[Proposal | None] = [None] * case.jobs
     if case.phase == "train":
         handed_in = list(proposals(run, 0, case.jobs))
+    ours, plain = list[float](), list[float]()
     with scratch() as folder:
         async with redis_connection(folder, case.fsync) as connection:
-            ours = await _ours(connection, units, handed_in, case.at_once)
-            plain = await _plain(connection, units, handed_in, case.at_once)
+            # In turn, and the best of each: another program that is busy for a second decides nothing.
+            for _ in range(_ROUNDS):
+                ours.append((await _ours(connection, units, handed_in, case.at_once)).wall_s)
+                plain.append((await _plain(connection, units, handed_in, case.at_once)).wall_s)
+                await connection.commands.flushall()
     return Measurement(
         bench="queue",
         case=f"{case.phase}, appendfsync {case.fsync}, {case.at_once} at once",
         metric="claimed and completed",
         unit="1/s",
-        value=case.jobs / ours.wall_s,
-        floor=case.jobs / plain.wall_s,
+        value=case.jobs / min(ours),
+        floor=case.jobs / min(plain),
         floor_of="XREADGROUP, and XACK (train: HSET and XACK) per job",
         aim=_AIM,
         aim_of="ratio",

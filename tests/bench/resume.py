@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from chime_dist.adapters.directory.artifact_json import encode
 from chime_dist.adapters.directory.durable_file import AppendLog
@@ -31,20 +31,24 @@ _BATCH = 1000
 
 
 class _Case(NamedTuple):
-    method: Literal["chime", "no_plan"]
-    runs: int
+    backbones: int
+    """Each with three orderings."""
     train: int
     """Positions of each run, all committed empty."""
     evaluated: int
     """Finished eval indexes of each run; one more is owed."""
 
     @property
+    def runs(self) -> int:
+        return 3 * self.backbones
+
+    @property
     def episodes(self) -> int:
         return self.runs * (self.train + self.evaluated)
 
 
-_FULL = (_Case("no_plan", 40, 1, 4999), _Case("no_plan", 50, 2800, 1200))
-_QUICK = (_Case("no_plan", 2, 3, 4),)
+_FULL = (_Case(14, 1, 4761), _Case(16, 2800, 1367))
+_QUICK = (_Case(1, 3, 4),)
 
 
 async def measure(quick: bool) -> list[Measurement]:
@@ -59,7 +63,8 @@ async def measure(quick: bool) -> list[Measurement]:
 
 async def _write(case: _Case, folder: Path) -> Path:
     """A launch as it lies on the disk when it was stopped."""
-    sweep = sweep_of(folder, tasks=case.train + case.evaluated + 1, runs=case.runs, method=case.method)
+    tasks = case.train + case.evaluated + 1
+    sweep = sweep_of(folder, tasks=tasks, orderings=3, backbones=case.backbones, method="no_plan")
     runs = [resized(run, case.train, case.evaluated + 1) for run in plan_runs(sweep)]
     launch = Launch.new(sweep, runs)
     for run in runs:

@@ -63,7 +63,8 @@ def sweep_of(
     folder: Path,
     *,
     tasks: int,
-    runs: int = 1,
+    orderings: int = 1,
+    backbones: int = 1,
     method: str = "chime",
     adapters: Adapters = "local",
     slots: int = 16,
@@ -73,13 +74,14 @@ def sweep_of(
 ) -> SweepConfig:
     """A sweep over at least ``tasks`` tasks of two steps that keeps all it writes in ``folder``."""
     families = CreditWorldOptions().families
+    names = [f"double-{index}" for index in range(backbones)]
     written = {
         "name": "bench",
         # Two of a family at least, so that its split has a side to train on.
         "benchmarks": [{"name": "credit_world", "tasks_per_family": max(2, -(-tasks // families))}],
         "methods": [method],
-        "backbones": [{"name": "double", "scripted": {"script": "credit_world"}}],
-        "orderings": list(range(runs)),
+        "backbones": [{"name": name, "scripted": {"script": "credit_world"}} for name in names],
+        "orderings": list(range(orderings)),
         "embedder": {"kind": "hashing", "dim": dim},
         "protocol": {"epochs": 1, "window": window},
         "cluster": {
@@ -87,7 +89,7 @@ def sweep_of(
             "slots": slots,
             "runs_dir": str(folder / "runs"),
             "state_dir": str(folder / "state"),
-            "endpoints": {"double": dict(endpoint)},
+            "endpoints": {name: dict(endpoint) for name in names},
         },
     }
     return validated(SweepConfig, written, "the bench")
@@ -107,7 +109,7 @@ def resized(run: PlannedRun, train: int, evaluated: int) -> PlannedRun:
 
 @dataclass
 class Rig:
-    """A launch with ``runs`` orderings; ``run`` drives it to its end in this process."""
+    """A launch with one run per ordering; ``run`` drives it to its end in this process."""
 
     folder: Path
     train: int
@@ -116,7 +118,7 @@ class Rig:
     """Eval indexes of each run."""
     slots: int
     window: int = 16
-    runs: int = 1
+    orderings: int = 1
     method: str = "chime"
     adapters: Adapters = "local"
     endpoint: Mapping[str, object] = field(default_factory=lambda: _DOUBLE)
@@ -135,7 +137,7 @@ class Rig:
         sweep = sweep_of(
             self.folder,
             tasks=self.train + self.evaluated,
-            runs=self.runs,
+            orderings=self.orderings,
             method=self.method,
             adapters=self.adapters,
             slots=self.slots,

@@ -62,7 +62,7 @@ class Sweep:
         redis: str = "embedded",
         qdrant: str = "edge",
         latency_s: float = 0.0,
-        lease_s: float = 5.0,
+        lease_s: float = 30.0,
         max_deliveries: int = 3,
         ray: str = "",
     ) -> Sweep:

@@ -213,9 +213,17 @@ def test_missing_and_repeated_call_ids_are_made_unique() -> None:
     assert [c.id for c in read_completion(body).tool_calls] == ["call_1", "call_1_", "call_1__"]
 
 
-def test_tool_calls_that_are_no_list_are_none() -> None:
+@pytest.mark.parametrize("calls", ["search", {"name": "search"}, 1])
+def test_tool_calls_that_are_no_list_are_an_unusable_reply(calls: object) -> None:
+    """A4, R42: dropped silently, they would read as a deliberate "no call"."""
+    with pytest.raises(BackboneError) as caught:
+        read_completion(completion({"content": "x", "tool_calls": calls}))
+    assert (caught.value.code, caught.value.retriable) == ("empty_completion", True)
+
+
+def test_null_tool_calls_are_none() -> None:
     """A4."""
-    assert read_completion(completion({"content": "x", "tool_calls": "search"})).tool_calls == ()
+    assert read_completion(completion({"content": "x", "tool_calls": None})).tool_calls == ()
 
 
 def test_the_history_form_of_a_text_reply_is_plain() -> None:

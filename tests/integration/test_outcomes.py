@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from chime_dist.adapters.clock import SystemClock
 from chime_dist.core.episode import Outcome
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.engine import outage
 from chime_dist.engine.driver import Ending
 from chime_dist.errors import BackboneError, BenchmarkError
+from tests.integration.launching import models_on
 from tests.integration.processes import rows_of
 from tests.integration.test_stream_semantics import local_launch
 from tests.integration.toy import JitteryBackbone, ToyBenchmark, ToyEnvironment
@@ -122,3 +124,86 @@ async def test_a_failing_request_with_healthy_models_is_the_attempts_own_failure
     assert await launch.run() is Ending.COMPLETE
     deliveries = [row["delivery"] for row in rows_of(launch.directory.path)]
     assert sorted(set(deliveries)) == [1, 2]
+
+
+class Hanging:
+    """The toy's model with a server that takes requests and answers none, for a number of requests."""
+
+    def __init__(self, start: int, requests: int) -> None:
+        self._inner = JitteryBackbone(0.0, 0)
+        self._hangs = range(start, start + requests)
+        self.asked = 0
+
+    async def complete(self, request: ChatRequest, budget_s: float) -> ChatReply:
+        """As the chat adapter does it: no failure, only a budget that ends."""
+        self.asked += 1
+        if self.asked in self._hangs:
+            raise BackboneError("no reply within the budget", "budget")
+        return await self._inner.complete(request, budget_s)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def test_a_server_that_hangs_is_an_outage_and_not_a_slow_agent(tmp_path: Path) -> None:
+    """A9, design "Outcomes": the deadline passed while the model was down, so nobody is blamed for it."""
+    calm = local_launch(tmp_path / "calm", window=4)
+    await calm.run()
+    launch = local_launch(tmp_path / "hung", window=4, slots=4)
+    launch.backbone = Hanging(31, 25)
+    assert await launch.run() is Ending.COMPLETE
+    assert [e.content_hash for e in await launch.entries()] == [e.content_hash for e in await calm.entries()]
+    assert {row["delivery"] for row in rows_of(launch.directory.path)} == {1}
+
+
+class BadlyClosed(ToyEnvironment):
+    """An environment whose clean-up fails."""
+
+    async def close(self) -> None:
+        """Fails."""
+        raise RuntimeError("the simulator would not end")
+
+
+class BadlyClosedBenchmark(ToyBenchmark):
+    """The toy with clean-ups that fail."""
+
+    async def open(self, task_id: str) -> ToyEnvironment:
+        """See ``ports.Benchmark``."""
+        return BadlyClosed(task_id)
+
+
+async def test_a_clean_up_that_fails_costs_nothing(tmp_path: Path) -> None:
+    """G4: the outcome stands whatever closing the environment does."""
+    launch = local_launch(tmp_path, window=4)
+    launch.benchmark = BadlyClosedBenchmark(40)
+    assert await launch.run() is Ending.COMPLETE
+    assert {e.outcome for e in await launch.entries()} <= {Outcome.SUCCESS, Outcome.FAILURE}
+
+
+class InvisibleRequest(ToyBenchmark):
+    """The toy with one request that no embedder takes (there is one in BFCL-v4)."""
+
+    async def open(self, task_id: str) -> ToyEnvironment:
+        """See ``ports.Benchmark``."""
+        environment = await super().open(task_id)
+        if task_id.endswith("-30"):
+            message = {"role": "user", "content": "\x16 returns"}
+            view = {"request": "\x16", "messages": (message,)}
+            environment.view = environment.view.model_copy(update=view)
+        return environment
+
+
+async def test_a_request_without_a_visible_character_is_like_no_other(tmp_path: Path) -> None:
+    """F7, R12: such a query recalls nothing, and the episode is scored like any other."""
+    launch = local_launch(tmp_path, window=4)
+    launch.benchmark = InvisibleRequest(40)
+    assert await launch.run() is Ending.COMPLETE
+    assert not [e.position for e in await launch.entries() if e.outcome is Outcome.INFRA]
+
+
+async def test_work_that_fails_after_a_stop_waits_for_no_outage() -> None:
+    """H9: a drain must not wait for a backbone that is down; the unit goes back to the queue."""
+    waits = outage.Outages(SystemClock(), 60.0)
+    waits.abandon()
+    with pytest.raises(outage.AbandonedError):
+        await waits.waited_out("run", models_on(DownFor(1, 10)))

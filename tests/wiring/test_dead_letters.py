@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from chime_dist.core.episode import EndReason
 from chime_dist.wiring.dead_letters import dead_letters
 from tests.integration.launching import RUN
 from tests.wiring.failed_launch import HELD, failed_launch
+
+
+def _row(place: str) -> dict[str, Any]:
+    file, _, line = place.rpartition(":")
+    row: dict[str, Any] = json.loads(Path(file).read_text().splitlines()[int(line) - 1])
+    return row
 
 
 async def test_a_dead_letter_says_why_where_and_what_becomes_of_it(tmp_path: Path) -> None:
@@ -21,8 +28,7 @@ async def test_a_dead_letter_says_why_where_and_what_becomes_of_it(tmp_path: Pat
     for letter in letters:
         assert (letter.deliveries, letter.attempts, letter.reason) == (3, 3, EndReason.BENCHMARK)
         assert letter.detail == f"the simulator of {letter.task} crashed"
-        file, _, line = letter.row.rpartition(":")
-        row = json.loads(Path(file).read_text().splitlines()[int(line) - 1])
+        row = _row(letter.row)
         assert row["record"]["unit"]["task"] == letter.task
         assert row["record"]["delivery"] == 3
 

@@ -19,6 +19,7 @@ from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EndReason
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.task import Task
+from chime_dist.core.text import is_visible
 from chime_dist.errors import BenchmarkError, ConfigError
 from chime_dist.ports import Action, Observation, TaskView
 
@@ -164,7 +165,7 @@ def _end_reason(action: Action) -> EndReason:
     unusable = any(c.error is not None or c.arguments is None or not c.name.strip() for c in action.tool_calls)
     if action.malformed is not None or unusable:
         return EndReason.MALFORMED_OUTPUT
-    if not action.tool_calls and not action.text.strip():
+    if not action.tool_calls and not is_visible(action.text):
         return EndReason.EMPTY_OUTPUT
     return EndReason.SCORED
 
