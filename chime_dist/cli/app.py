@@ -26,7 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
     help="LLM agents that learn from experience, run at cluster scale on one ordered, auditable bank.",
-    epilog="Exit codes: 0 complete, 1 error, 2 usage, 3 incomplete or paused, 75 preempted (resume me).",
+    epilog="Exit codes: 0 complete, 1 error, 2 usage, 3 incomplete or paused, 75 preempted (resume me), "
+    "130 killed by the second signal (resume me too).",
 )
 app.add_typer(bank, name="bank")
 app.add_typer(ctl, name="ctl")
@@ -72,7 +73,7 @@ def sweep(
 ) -> None:
     """Launch every run of a sweep, and report.
 
-    The first SIGINT or SIGTERM lets open episodes end (exit code 75), the second kills.
+    The first SIGINT or SIGTERM lets open episodes end (exit code 75), the second kills (130).
     """
     from chime_dist.cli import launching
 

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from chime_dist.adapters.directory.run_writer import FailedAttempt
 from chime_dist.cli.output import counted, foreign
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Recall, Step
@@ -27,6 +28,29 @@ def episode_view(trace: EpisodeTrace, entry: JournalEntry | None) -> Iterator[Re
     yield from _outcome(trace)
     yield from _writes(trace.record, entry)
     yield from _usage(trace.record)
+
+
+def empty_view(entry: JournalEntry, attempts: Sequence[FailedAttempt]) -> Iterator[RenderableType]:
+    """A train position without a final attempt that was committed all the same: why, and what was tried."""
+    yield foreign(
+        f"{entry.run_id}:train:{entry.position}\n"
+        f"task {entry.task}, read bank version {entry.read_version}\n"
+        f"version {entry.position} to {entry.position + 1}, committed {entry.committed_at}\n"
+        f"committed empty: {entry.empty_reason or entry.outcome.value}"
+    )
+    yield _section("Attempts")
+    if not attempts:
+        yield Text("failures.jsonl holds none")
+    for failed in attempts:
+        record = failed.record
+        yield foreign(
+            f"{record.attempt} (delivery {record.delivery}), started {record.started_at}, {record.duration_s:.2f} s: "
+            f"{record.end_reason.value}: {record.detail}"
+        )
+        if failed.plan:
+            yield _indented(foreign(f"plan: {failed.plan}"))
+        for step in failed.last_steps:
+            yield _indented(_step(step))
 
 
 def _heading(record: EpisodeRecord) -> Text:
@@ -75,7 +99,7 @@ def _recalls(recalls: Sequence[Recall]) -> Iterator[RenderableType]:
             yield _indented(foreign(memory.experience))
 
 
-def _step(step: Step) -> RenderableType:
+def _step(step: Step) -> Text:
     lines = [f"{step.index} {step.kind}: {step.content}".rstrip()]
     for call in step.data.get("calls", ()):
         given = call["raw"] if "error" in call else canonical_json(call["arguments"])

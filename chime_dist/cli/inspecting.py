@@ -8,10 +8,11 @@ from typing import Literal
 
 import typer
 
-from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive, Phase, PhaseTotals
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, list_launches
 from chime_dist.cli.boundary import ExitCode
-from chime_dist.cli.episode_view import episode_view
+from chime_dist.cli.episode_view import empty_view, episode_view
+from chime_dist.cli.invocation import program, suggested
 from chime_dist.cli.launch_view import launch_view, launches_view, run_view
 from chime_dist.cli.output import say, show, show_json, show_text
 from chime_dist.cli.targets import EpisodeName, find
@@ -34,7 +35,7 @@ def ls(runs_dir: Path, as_json: bool) -> None:
     elif launches:
         show(launches_view(launches))
     else:
-        say(f"there is no launch below {runs_dir}; start one with `chime-dist sweep FILE`, or name --runs-dir")
+        say(f"there is no launch below {runs_dir}; start one with `{suggested('sweep')} FILE`, or name --runs-dir")
 
 
 def show_target(path: Path, words: Sequence[str], as_json: bool) -> None:
@@ -65,6 +66,7 @@ def _standing_document(standing: Standing) -> dict[str, object]:
         "finished": standing.finished,
         "eval_total": standing.eval_total,
         "evaluated": standing.evaluated,
+        "committed_empty": standing.committed_empty,
         "kept": standing.kept,
         "owed": standing.owed,
         "outcomes": standing.outcomes,
@@ -73,8 +75,9 @@ def _standing_document(standing: Standing) -> dict[str, object]:
 
 def _show_run(launch: LaunchDirectory, run_id: str, as_json: bool) -> None:
     archive = EpisodeArchive(launch)
-    entry, totals, records = launch.manifest.runs[run_id], archive.totals(run_id), list(archive.records(run_id))
+    entry, records = launch.manifest.runs[run_id], list(archive.records(run_id))
     standing = next(standing for standing in standings(launch) if standing.run_id == run_id)
+    totals = _settled(archive.totals(run_id), standing)
     if as_json:
         document = {"standing": _standing_document(standing), "totals": totals, "records": records}
         show_json({"directory": launch.path, "run_id": run_id, "entry": entry, **document})
@@ -82,15 +85,39 @@ def _show_run(launch: LaunchDirectory, run_id: str, as_json: bool) -> None:
         show(*run_view(run_id, entry, standing, totals, records))
 
 
+def _settled(totals: dict[Phase, PhaseTotals], standing: Standing) -> dict[Phase, PhaseTotals]:
+    """The rows of a position that was committed empty are not final, but no resume tries it again: it is infra."""
+    if (train := totals.get("train")) is None:
+        return totals
+    empty = min(standing.committed_empty, train.unsettled)
+    counts = {"infra": train.infra + empty, "unsettled": train.unsettled - empty}
+    return {**totals, "train": train.model_copy(update=counts)}
+
+
 def _show_episode(launch: LaunchDirectory, run_id: str, episode: EpisodeName, as_json: bool) -> None:
     trace = EpisodeArchive(launch).trace_at(run_id, episode.phase, episode.position, episode.version)
-    if trace is None:
-        raise typer.BadParameter(_not_there(launch, run_id, episode))
     entry = _committed(launch, run_id, episode) if episode.phase == "train" else None
-    if as_json:
+    if trace is None and entry is not None:
+        _show_empty(launch, entry, as_json)
+    elif trace is None:
+        raise typer.BadParameter(_not_there(launch, run_id, episode))
+    elif as_json:
         show_json({"directory": launch.path, "run_id": run_id, "trace": trace, "commit": entry})
     else:
         show(*episode_view(trace, entry))
+
+
+def _show_empty(launch: LaunchDirectory, entry: JournalEntry, as_json: bool) -> None:
+    attempts = [
+        failed
+        for failed in EpisodeArchive(launch).failures(entry.run_id)
+        if (failed.record.unit.phase, failed.record.unit.position) == ("train", entry.position)
+    ]
+    if as_json:
+        document = {"trace": None, "commit": entry, "failed_attempts": attempts}
+        show_json({"directory": launch.path, "run_id": entry.run_id, **document})
+    else:
+        show(*empty_view(entry, attempts))
 
 
 def _committed(launch: LaunchDirectory, run_id: str, episode: EpisodeName) -> JournalEntry | None:
@@ -118,7 +145,7 @@ def _not_there(launch: LaunchDirectory, run_id: str, episode: EpisodeName) -> st
 def report(path: Path, partial: bool, denominator: Denominator | None, form: Format) -> ExitCode:
     """Print a launch's report, and put it into the launch's folder."""
     launch = LaunchDirectory.open(path)
-    built = launch_report(launch, partial=partial, denominator=denominator)
+    built = launch_report(launch, partial=partial, denominator=denominator, program=program())
     if form == "table":
         show(*to_terminal(built).renderables)
     else:

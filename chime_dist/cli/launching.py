@@ -16,6 +16,7 @@ from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.cli.boundary import ExitCode, Session
 from chime_dist.cli.dry_run import Outline
 from chime_dist.cli.interruption import Interruptions
+from chime_dist.cli.invocation import program, suggested
 from chime_dist.cli.output import abandon_stdout, counted, say, show, show_json, show_text, terminal
 from chime_dist.cli.progress import Display, Lines, LiveTable, Silence, Watch
 from chime_dist.config.loading import load_sweep
@@ -27,6 +28,7 @@ from chime_dist.report.json_text import to_json
 from chime_dist.report.terminal import to_terminal
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs, warnings
+from chime_dist.wiring.requirements import require_parts
 from chime_dist.wiring.results import Standing, launch_report, standings, write_report
 from chime_dist.wiring.services import secrets_of
 
@@ -54,6 +56,7 @@ def sweep(session: Session, file: Path, overrides: Sequence[str], dry_run: bool,
     """Launch a sweep, or say what it would do."""
     config = load_sweep(file, overrides)
     session.secrets += secrets_of(config.cluster)
+    require_parts(config)
     runs = plan_runs(config)
     surprises = warnings(runs)
     for surprise in surprises:
@@ -74,9 +77,20 @@ def resume(session: Session, path: Path, overrides: Sequence[str], manner: Manne
     launch = Launch.resume(path, overrides)
     session.secrets += secrets_of(launch.sweep.cluster)
     say(f"resuming {launch.directory.path}")
-    for standing in standings(launch.directory):
+    found = standings(launch.directory)
+    for standing in found:
         say(f"  {standing.run_id}: {_kept(standing)}")
+    if _owes_nothing(launch, found):
+        say("nothing is owed: no service is started")
+        return _ended(launch, Ending.COMPLETE, manner)
     return _driven(session, launch, manner)
+
+
+def _owes_nothing(launch: Launch, found: Sequence[Standing]) -> bool:
+    """Whether a driver has nothing to do. One that was cut off before it said so still has to tidy up."""
+    status = launch.directory.status()
+    said = status is not None and status.state == "complete" and launch.directory.holder() is None
+    return said and not launch.extends and not any(standing.owed or standing.finished for standing in found)
 
 
 def _kept(standing: Standing) -> str:
@@ -100,7 +114,7 @@ def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
             else:
                 log.exception("launch.crashed")
             error.add_note(f"the log is {directory.log_file}")
-            error.add_note(f"fix it, then: chime-dist resume {directory.path}")
+            error.add_note(f"fix it, then: {suggested('resume', directory.path)}")
             raise
     return _ended(launch, ending, manner)
 
@@ -130,7 +144,7 @@ def _ended(launch: Launch, ending: Ending | None, manner: Manner) -> ExitCode:
     report = None
     # A preempted process may have seconds left, and there will be more to report.
     if ending in (Ending.COMPLETE, Ending.INCOMPLETE, Ending.PAUSED):
-        report = launch_report(directory)
+        report = launch_report(directory, program=program())
         write_report(directory, report)
         if code is ExitCode.COMPLETE and not report.complete:
             # Positions that were committed empty are missing from the numbers for good (G3).
@@ -169,7 +183,7 @@ def _document(directory: LaunchDirectory, ending: Ending | None, code: ExitCode,
 
 def _ending_lines(launch: Launch, ending: Ending | None) -> list[str]:
     path = launch.directory.path
-    go_on = f"go on with: chime-dist resume {path}"
+    go_on = f"go on with: {suggested('resume', path)}"
     if ending is None:
         return [f"Killed. Open episodes are lost and run again; {go_on}"]
     if ending is Ending.PREEMPTED:
@@ -199,10 +213,10 @@ def _pointers(launch: Launch, ending: Ending | None) -> list[str]:
         return lines
     run = next((run for run in launch.runs if run.stateful), launch.runs[0])
     hints = {
-        f"chime-dist show {path} {run.run_id} train:0": "one episode: memories, plan, steps, diagnosis",
-        f"chime-dist report {path} --format markdown": "this report; it is in report/ as well",
+        suggested("show", path, run.run_id, "train:0"): "one episode: memories, plan, steps, diagnosis",
+        suggested("report", path, "--format", "markdown"): "this report; it is in report/ as well",
     }
     if run.stateful:
-        hints[f"chime-dist bank at {path} {run.run_id} last"] = "what is in the bank"
+        hints[suggested("bank", "at", path, run.run_id, "last")] = "what is in the bank"
     width = max(map(len, hints))
     return [*lines, "Look next:", *(f"  {command:<{width}}  {what}" for command, what in hints.items())]

@@ -78,7 +78,7 @@ class _Run:
     """Keys of units that have a final record from before this driver's turn."""
     owed: list[int] = field(default_factory=list)
     """Eval indexes not yet admitted, in order."""
-    in_flight: set[str] = field(default_factory=set)
+    in_flight: dict[str, Unit] = field(default_factory=dict)
     evaluated: int = 0
     digest_before: str | None = None
     finished: bool = False
@@ -267,7 +267,7 @@ class Driver:
             if unit.key in run.settled:
                 await self._resubmit(unit)
                 return 0
-        run.in_flight.add(unit.key)
+        run.in_flight[unit.key] = unit
         await self._queue.admit(unit)
         faults.reached("driver.admitted")
         return 1
@@ -285,7 +285,7 @@ class Driver:
         run = self._runs.get(change.run_id)
         if run is None or change.unit not in run.in_flight:
             return
-        run.in_flight.discard(change.unit)
+        del run.in_flight[change.unit]
         await self._pause_if_held(run)
         if ":eval:" in change.unit:
             run.evaluated += 1
@@ -293,7 +293,11 @@ class Driver:
     async def _recheck(self) -> None:
         outstanding = await self._queue.outstanding()
         for run in self._runs.values():
-            for key in [key for key in run.in_flight if key not in outstanding]:
+            for key, unit in [(k, u) for k, u in run.in_flight.items() if k not in outstanding]:
+                if self._ending is None and await self._queue.admit(unit):
+                    # The server lost acknowledged writes (D10): it would refuse what it knows to be completed.
+                    log.warning("unit.admitted_again", unit=key)
+                    continue
                 await self._completed(Change(kind="completed", run_id=run.plan.run_id, unit=key))
 
     async def _follow(self, run: _Run) -> None:

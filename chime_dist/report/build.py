@@ -76,7 +76,7 @@ def _over_benchmarks(scores: Sequence[Score], one_row_each: bool) -> BenchmarkMe
 
 def _problems(row: Row, options: ReportOptions) -> Iterator[Problem]:
     name = f"{row.benchmark} / {row.backbone} / {row.method}"
-    resume = f"finish with `chime-dist resume {options.directory}`"
+    resume = f"finish with `{options.program} resume {options.directory}`"
     lines = {line.ordering: line for line in row.runs}
     for ordering in options.orderings:
         where = f"{name}, ordering {ordering}"
@@ -88,9 +88,19 @@ def _problems(row: Row, options: ReportOptions) -> Iterator[Problem]:
             continue
         for split, counted in row.splits(line):
             if not counted.complete:
-                # Resuming runs infra of eval again; an empty commit of the train stream is history (design).
-                stays = "; positions committed empty stay so" if split != "eval" and counted.infra else ""
-                yield Problem(where=f"{where}, {split}", what=_shortfall(counted), fix=resume + stays)
+                empty = row.committed_empty(line)[split]
+                yield Problem(
+                    where=f"{where}, {split}", what=_shortfall(counted), fix=_fix(counted, empty, resume)
+                )
+
+
+def _fix(counted: Tally, empty: int, resume: str) -> str:
+    # Resuming runs infra of eval again; an empty commit of the train stream is history (design).
+    if not empty:
+        return resume
+    if counted.scored + empty < counted.planned:
+        return f"{resume}; positions committed empty stay so"
+    return "they were committed empty and stay so; --partial shows the numbers with their n"
 
 
 def _shortfall(counted: Tally) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chime_dist.core.aggregate import Tally, counted_rows, tally
-from chime_dist.core.episode import EpisodeRecord
+from chime_dist.core.episode import EpisodeRecord, Outcome
 from chime_dist.errors import JournalError, RunDirectoryError
 from chime_dist.report.document import EvalMemory, RunLine
 from chime_dist.report.results import RunResults
@@ -41,6 +41,8 @@ def count_run(run: RunResults) -> CountedRun:
         train_first=epochs[0] if epochs else Tally(planned=0),
         train_selected=epochs[-1] if epochs else Tally(planned=0),
         eval=tally(held_out, range(run.eval_size)),
+        empty_first=_committed_empty(run, train, 0),
+        empty_selected=_committed_empty(run, train, run.epochs - 1),
         bank_size=run.bank_size,
         eval_memory=_eval_memory(run),
     )
@@ -57,6 +59,13 @@ def _epochs(run: RunResults, train: tuple[EpisodeRecord, ...]) -> list[Tally]:
         rows[row.unit.epoch].append(row)
     size = run.train_size
     return [tally(found, range(epoch * size, (epoch + 1) * size)) for epoch, found in enumerate(rows)]
+
+
+def _committed_empty(run: RunResults, train: tuple[EpisodeRecord, ...], epoch: int) -> int:
+    return sum(
+        row.outcome is Outcome.INFRA and row.unit.epoch == epoch and row.unit.position < run.committed
+        for row in train
+    )
 
 
 def _eval_memory(run: RunResults) -> EvalMemory:

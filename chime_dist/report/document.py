@@ -27,6 +27,8 @@ class ReportOptions(Frozen):
     """0-based orderings that were planned, ascending; each is expected of every row."""
     directory: str
     """The launch's run directory, as a person would type it; only named in hints."""
+    program: str = "chime-dist"
+    """This program, as a person would type it; likewise."""
     denominator: Denominator = "scored"
     train_metric: TrainMetric = "selected"
     """Which train accuracy enters the averages over benchmarks; the rows show both (R6)."""
@@ -52,6 +54,10 @@ class RunLine(Frozen):
     train_first: Tally
     train_selected: Tally
     eval: Tally
+    empty_first: int = Field(default=0, ge=0)
+    """Of the infra positions of ``train_first`` those that were committed empty: no resume runs them again."""
+    empty_selected: int = Field(default=0, ge=0)
+    """Likewise of ``train_selected``."""
     bank_size: int | None
     eval_memory: EvalMemory
 
@@ -121,6 +127,13 @@ class Row(Frozen):
         if self.epochs:
             named = {"train epoch 1": line.train_first, f"train epoch {self.epochs}": line.train_selected} | named
         return tuple(named.items())
+
+    def committed_empty(self, line: RunLine) -> dict[str, int]:
+        """By the names of ``splits``: infra episodes that no resume runs again."""
+        empty = {"eval": 0}
+        if self.epochs:
+            empty |= {"train epoch 1": line.empty_first, f"train epoch {self.epochs}": line.empty_selected}
+        return empty
 
     @property
     def forked(self) -> bool:

@@ -32,6 +32,8 @@ class RunResults(Frozen):
     eval_size: int = Field(ge=0)
     eval_version: int = Field(ge=0)
     """The bank version whose eval episodes are reported; others (R47) are left out."""
+    committed: int = Field(default=0, ge=0)
+    """Train positions in the journal: those of them that ended infra stay so."""
     records: tuple[EpisodeRecord, ...] = ()
     """Rows of episodes.jsonl in file order, attempts that were tried again included."""
     has_bank: bool = True

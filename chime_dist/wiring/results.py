@@ -5,6 +5,7 @@ Read-only but for ``write_report``, and sound while a driver writes: a line with
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,13 +95,15 @@ class Standing:
     """Positions of all epochs."""
     committed: int
     """Train positions in the journal, which is the bank's version."""
+    committed_empty: int
+    """Of them those without a final record: every attempt ended infra, and the position taught nothing (D9)."""
     finished: int
     """Train positions with a final record that are not committed yet; they need not run again."""
     eval_total: int
     evaluated: int
     """Eval indexes scored at the last version; infra is run again, so it does not count."""
     outcomes: dict[Outcome, int]
-    """Of all final records, train and eval."""
+    """Of all final records, train and eval, and of the positions that were committed empty, which are infra."""
 
     @property
     def kept(self) -> int:
@@ -123,15 +126,18 @@ def _standing(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, ent
     total = entry.train_size * entry.epochs
     committed = JournalFile.read(launch.run(run_id).journal).head
     finals = archive.finals(run_id).values()
-    outcomes = [record.outcome for record in finals]
+    scored = sum(r.unit.phase == "train" and r.unit.position < committed for r in finals)
+    outcomes = Counter(record.outcome for record in finals)
+    outcomes[Outcome.INFRA] += committed - scored
     return Standing(
         run_id=run_id,
         train_total=total,
         committed=committed,
+        committed_empty=committed - scored,
         finished=sum(r.unit.phase == "train" and r.unit.position >= committed for r in finals),
         eval_total=entry.eval_size,
         evaluated=sum(r.unit.phase == "eval" and r.unit.read_version == total for r in finals),
-        outcomes={outcome: outcomes.count(outcome) for outcome in Outcome},
+        outcomes={outcome: outcomes[outcome] for outcome in Outcome},
     )
 
 
@@ -163,6 +169,7 @@ def _results(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entr
         epochs=entry.epochs,
         eval_size=entry.eval_size,
         eval_version=version,
+        committed=JournalFile.read(folder.journal).head,
         records=tuple(archive.records(run_id)),
         has_bank=entry.stateful,
         bank_size=_bank_size(folder, version) if entry.stateful else None,
@@ -177,10 +184,16 @@ def _bank_size(folder: RunFolder, version: int) -> int | None:
 
 
 def launch_report(
-    launch: LaunchDirectory, *, partial: bool = False, denominator: Denominator | None = None
+    launch: LaunchDirectory,
+    *,
+    partial: bool = False,
+    denominator: Denominator | None = None,
+    program: str = "chime-dist",
 ) -> Report:
-    """The launch's report; ``denominator`` None takes the sweep's. Raises what ``run_results`` and
-    ``report.build.build_report`` raise."""
+    """The launch's report; ``denominator`` None takes the sweep's, ``program`` is what hints call this program.
+
+    Raises what ``run_results`` and ``report.build.build_report`` raise.
+    """
     protocol = validated(
         ProtocolSpec,
         launch.manifest.config.get("protocol", {}),
@@ -191,6 +204,7 @@ def launch_report(
     options = ReportOptions(
         orderings=tuple({run.ordering for run in results}),
         directory=str(launch.path),
+        program=program,
         denominator=denominator or protocol.denominator,
         train_metric=protocol.train_metric,
         partial=partial,
