@@ -67,11 +67,8 @@ def test_two_resumes_that_extend_a_launch_cannot_both_write(
 def test_a_launch_that_wrote_nothing_may_be_changed_in_any_way(tmp_path: Path) -> None:
     """A wrong model name is mended by a resume, not by a new launch."""
     folder = prepared(tmp_path / "sweep")
-    text = (
-        (folder / "sweep.yaml")
-        .read_text()
-        .replace("{kind: scripted, latency_s", "{url: 'http://127.0.0.1:9/v1'} #")
-    )
+    served = "{kind: scripted, latency_s: [0.0, 0.0]}"
+    text = (folder / "sweep.yaml").read_text().replace(served, "{url: 'http://127.0.0.1:9/v1'}")
     (folder / "sweep.yaml").write_text(text)
     assert finish(start(["sweep", "sweep.yaml"], folder), folder) == 1
     assert "at http://127.0.0.1:9/v1" in (folder / "output.txt").read_text()
