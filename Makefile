@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: quickstart test check fast-tests lint types imports install install-dev clean-venv
+.PHONY: quickstart test check chaos bench fast-tests lint types imports install install-dev
 
 quickstart: install  ## install, then a small real sweep: real tasks, Redis, Qdrant, Ray, a small model
 	$(BIN)/chime-dist sweep configs/quickstart.yaml
@@ -15,8 +15,14 @@ test: install-dev lint types imports  ## what continuous integration runs
 
 check: install-dev lint types imports fast-tests  ## before every commit
 
+chaos: install-dev  ## kills, cuts and stops, against real parts
+	$(BIN)/python -m pytest tests/chaos
+
+bench: install-dev  ## what the machinery costs, beside a floor in the same run
+	$(BIN)/python -m tests.bench
+
 fast-tests:
-	$(BIN)/python -m pytest $(TESTS) -q -m "not slow"
+	$(BIN)/python -m pytest $(TESTS) -q -m "not slow and not chaos"
 
 lint:
 	$(BIN)/ruff format --check .

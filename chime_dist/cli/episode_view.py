@@ -30,10 +30,10 @@ def episode_view(trace: EpisodeTrace, entry: JournalEntry | None) -> Iterator[Re
     yield from _usage(trace.record)
 
 
-def empty_view(entry: JournalEntry, attempts: Sequence[FailedAttempt]) -> Iterator[RenderableType]:
+def empty_view(run_id: str, entry: JournalEntry, attempts: Sequence[FailedAttempt]) -> Iterator[RenderableType]:
     """A train position without a final attempt that was committed all the same: why, and what was tried."""
     yield foreign(
-        f"{entry.run_id}:train:{entry.position}\n"
+        f"{run_id}:train:{entry.position}\n"
         f"task {entry.task}, read bank version {entry.read_version}\n"
         f"version {entry.position} to {entry.position + 1}, committed {entry.committed_at}\n"
         f"committed empty: {entry.empty_reason or entry.outcome.value}"
@@ -43,9 +43,9 @@ def empty_view(entry: JournalEntry, attempts: Sequence[FailedAttempt]) -> Iterat
         yield Text("failures.jsonl holds none")
     for failed in attempts:
         record = failed.record
+        when = f"started {record.started_at}, {record.duration_s:.2f} s"
         yield foreign(
-            f"{record.attempt} (delivery {record.delivery}), started {record.started_at}, {record.duration_s:.2f} s: "
-            f"{record.end_reason.value}: {record.detail}"
+            f"{record.attempt} (delivery {record.delivery}), {when}: {record.end_reason.value}: {record.detail}"
         )
         if failed.plan:
             yield _indented(foreign(f"plan: {failed.plan}"))

@@ -98,7 +98,7 @@ def _show_episode(launch: LaunchDirectory, run_id: str, episode: EpisodeName, as
     trace = EpisodeArchive(launch).trace_at(run_id, episode.phase, episode.position, episode.version)
     entry = _committed(launch, run_id, episode) if episode.phase == "train" else None
     if trace is None and entry is not None:
-        _show_empty(launch, entry, as_json)
+        _show_empty(launch, run_id, entry, as_json)
     elif trace is None:
         raise typer.BadParameter(_not_there(launch, run_id, episode))
     elif as_json:
@@ -107,17 +107,17 @@ def _show_episode(launch: LaunchDirectory, run_id: str, episode: EpisodeName, as
         show(*episode_view(trace, entry))
 
 
-def _show_empty(launch: LaunchDirectory, entry: JournalEntry, as_json: bool) -> None:
+def _show_empty(launch: LaunchDirectory, run_id: str, entry: JournalEntry, as_json: bool) -> None:
     attempts = [
         failed
-        for failed in EpisodeArchive(launch).failures(entry.run_id)
+        for failed in EpisodeArchive(launch).failures(run_id)
         if (failed.record.unit.phase, failed.record.unit.position) == ("train", entry.position)
     ]
     if as_json:
         document = {"trace": None, "commit": entry, "failed_attempts": attempts}
-        show_json({"directory": launch.path, "run_id": entry.run_id, **document})
+        show_json({"directory": launch.path, "run_id": run_id, **document})
     else:
-        show(*empty_view(entry, attempts))
+        show(*empty_view(run_id, entry, attempts))
 
 
 def _committed(launch: LaunchDirectory, run_id: str, episode: EpisodeName) -> JournalEntry | None:

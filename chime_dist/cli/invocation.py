@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -18,12 +19,13 @@ def program() -> str:
     script = Path(called)
     found = shutil.which(_NAME)
     if script.name == _NAME:
-        return _NAME if found is not None and _same(Path(found), script) else shlex.quote(called)
+        on_path = os.sep not in called or (found is not None and _same(Path(found), script))
+        return _NAME if on_path else shlex.quote(called)
     python = Path(sys.executable)
     if found is not None and _same(Path(found).parent, python.parent):
         return _NAME
-    on_path = shutil.which(python.name)
-    short = on_path is not None and _same(Path(on_path).parent, python.parent)
+    other = shutil.which(python.name)
+    short = other is not None and _same(Path(other).parent, python.parent)
     return f"{python.name if short else shlex.quote(str(python))} -m {_MODULE}"
 
 

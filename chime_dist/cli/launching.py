@@ -77,7 +77,7 @@ def resume(session: Session, path: Path, overrides: Sequence[str], manner: Manne
     launch = Launch.resume(path, overrides)
     session.secrets += secrets_of(launch.sweep.cluster)
     say(f"resuming {launch.directory.path}")
-    found = standings(launch.directory)
+    found = standings(launch.directory, {run.run_id: run.entry for run in launch.runs})
     for standing in found:
         say(f"  {standing.run_id}: {_kept(standing)}")
     if _owes_nothing(launch, found):

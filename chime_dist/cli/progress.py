@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -27,8 +27,12 @@ PACE_WINDOW_S = 120.0
 """How far back the rate looks, in seconds."""
 LINE_EVERY_S = 10.0
 """Shortest time between two lines where there is no terminal, in seconds."""
-_LINES_KEPT_FREE = 8
+_LINES_KEPT_FREE = 9
 """Of the terminal's height: title, header, borders, sums, and what is said above."""
+_BAR_WIDTH = 10
+_LABEL_WIDTH = 24
+_ID_PARTS = 5
+"""Of a run id: benchmark, method, backbone, ordering, digest; a fork's goes on."""
 
 Monotonic = Callable[[], float]
 """Seconds; only differences mean anything."""
@@ -119,6 +123,26 @@ def pace_text(pace: Pace, left: int) -> str:
     return f"{rate:.1f} episodes/min, {left} left, ETA {eta}"
 
 
+def short_labels(run_ids: Sequence[str]) -> dict[str, str]:
+    """By run id (``RunConfig.run_id``, or a fork's) a short text that no other run of the launch has.
+
+    Of benchmark and backbone what differs, method and ordering always, and the digest only where the rest is not
+    enough, e.g. ``chime o0``. Ids of another form are their own labels.
+    """
+    parts = {run_id: run_id.split("-") for run_id in run_ids}
+    if any(len(found) < _ID_PARTS for found in parts.values()):
+        return {run_id: run_id for run_id in run_ids}
+    benchmarks, _, backbones, *_ = (set(names) for names in zip(*(p[:4] for p in parts.values()), strict=True))
+    labels = {}
+    for run_id, (benchmark, method, backbone, ordering, _, *fork) in parts.items():
+        told = [benchmark] * (len(benchmarks) > 1) + [method] + [backbone] * (len(backbones) > 1)
+        labels[run_id] = " ".join([*told, ordering, *fork])
+    doubled = {label for label, count in Counter(labels.values()).items() if count > 1}
+    return {
+        run_id: f"{label} {parts[run_id][4]}" if label in doubled else label for run_id, label in labels.items()
+    }
+
+
 class Display(AbstractContextManager["Display"], Protocol):
     """Something that shows progress between its start and its end."""
 
@@ -192,12 +216,15 @@ class LiveTable:
     def _rendered(self, runs: Sequence[Progress]) -> RenderableType:
         room = max(3, self._console.height - _LINES_KEPT_FREE)
         shown = sorted(runs, key=lambda run: (run.in_flight == 0, _done(run)))[:room]
-        table = Table("run", "", "train", "bank", "eval", "open", "success", "failure", "infra", "gate errors")
+        table = Table("run", "", "train", "bank", "eval", "open", "success", "failure", "infra", "gate\nerrors")
         for column in table.columns[2:]:
-            column.justify = "right"
+            column.justify, column.overflow = "right", "fold"
+        labels = short_labels([run.run_id for run in runs])
+        # Words stay whole where there is room; a name beyond that goes on in the next line.
+        table.columns[0].min_width = min(_LABEL_WIDTH, max(map(len, labels.values()), default=0))
         for run in runs:
             if run in shown:
-                table.add_row(*_row(run))
+                table.add_row(*_row(run, labels[run.run_id]))
         totals = Totals.of(runs)
         sums = f"{totals.done}/{totals.planned} episodes, {pace_text(self._pace, totals.planned - totals.done)}"
         if len(shown) < len(runs):
@@ -219,11 +246,11 @@ def _done(run: Progress) -> bool:
     return run.head + run.evaluated >= run.total + run.eval_total
 
 
-def _row(run: Progress) -> tuple[RenderableType, ...]:
+def _row(run: Progress, label: str) -> tuple[RenderableType, ...]:
     counts = [str(run.outcomes.get(name, 0)) for name in ("success", "failure", "infra", "gate_error")]
     return (
-        Text(run.run_id, overflow="ellipsis", no_wrap=True),
-        ProgressBar(total=run.total + run.eval_total, completed=run.head + run.evaluated, width=16),
+        Text(label, overflow="fold"),
+        ProgressBar(total=run.total + run.eval_total, completed=run.head + run.evaluated, width=_BAR_WIDTH),
         f"{run.position}/{run.total}",
         f"v{run.head}",
         f"{run.evaluated}/{run.eval_total}",

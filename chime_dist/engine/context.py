@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Literal, TypeVar
 
 from chime_dist.core.chat_reply import assistant_message
 from chime_dist.core.deadline import Deadline
@@ -15,9 +16,15 @@ from chime_dist.core.vector import Vector
 from chime_dist.engine.action import action_schema, json_action, native_action
 from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models
 
+T = TypeVar("T")
+
 
 class AgentDeadlineError(Exception):
     """The episode's deadline passed while the agent was working (an outcome, not a fault of ours)."""
+
+
+class UnansweredError(Exception):
+    """A part of ours did not answer within the episode's deadline."""
 
 
 class MeteredModels:
@@ -42,6 +49,17 @@ class MeteredModels:
         vectors = await self._models.embed(texts, kind)
         self._count(Role.EMBEDDER, Usage(calls=1, requests=1))
         return vectors
+
+    async def in_time(self, answer: Awaitable[T], who: str) -> T:
+        """The answer within the deadline: what lives and does not answer must not hold a slot for ever (G6).
+
+        Raises UnansweredError.
+        """
+        try:
+            async with asyncio.timeout(self._deadline.remaining_s):
+                return await answer
+        except TimeoutError:
+            raise UnansweredError(f"{who} did not answer within the episode's deadline") from None
 
     def _count(self, role: Role, usage: Usage) -> None:
         self.usage[role.value] = self.usage.get(role.value, Usage()) + usage
@@ -87,18 +105,16 @@ class RunningEpisode:
             # An empty bank, or a request of control characters only (there is one in BFCL-v4): nothing is like it.
             return [], version
         [vector] = await self._models.embed([query], "query")
-        hits = await self._bank.search(
-            BankQuery(
-                run_id=self._unit.run_id,
-                version=version,
-                collection=collection,
-                vector=vector,
-                vector_name=vector_name,
-                limit=limit,
-                min_similarity=min_similarity,
-            )
+        asked = BankQuery(
+            run_id=self._unit.run_id,
+            version=version,
+            collection=collection,
+            vector=vector,
+            vector_name=vector_name,
+            limit=limit,
+            min_similarity=min_similarity,
         )
-        return hits, version
+        return await self._models.in_time(self._bank.search(asked), "the bank"), version
 
     async def turn(self, role: Role, turn: Turn) -> ChatReply:
         """See ``ports.EpisodeContext``."""
@@ -128,7 +144,7 @@ class RunningEpisode:
             reply = await self.turn(Role.EXECUTOR, turn)
             action = native_action(reply) if native else json_action(reply)
             self._step("action", action.text, _action_data(action))
-            observation = await self._environment.act(action)
+            observation = await self._models.in_time(self._environment.act(action), "the benchmark")
             for message in observation.messages:
                 self._step("observation", str(message.get("content", "")), {"role": message.get("role")})
             if observation.done:
@@ -186,14 +202,13 @@ class Reflecting:
         """See ``ports.ReflectionContext``."""
         if self._unit.read_version == 0:
             return None
-        hits = await self._bank.search(
-            BankQuery(
-                run_id=self._unit.run_id,
-                version=self._unit.read_version,
-                collection=collection,
-                vector=vector,
-                limit=1,
-                min_similarity=min_similarity,
-            )
+        asked = BankQuery(
+            run_id=self._unit.run_id,
+            version=self._unit.read_version,
+            collection=collection,
+            vector=vector,
+            limit=1,
+            min_similarity=min_similarity,
         )
+        hits = await self._models.in_time(self._bank.search(asked), "the bank")
         return hits[0] if hits else None

@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from chime_dist import faults
-from chime_dist.core.episode import Unit
+from chime_dist.core.episode import Outcome, Unit
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.journal import parse_line
 from chime_dist.core.window import Admission, InfraStreak
@@ -66,7 +66,7 @@ class Progress:
     eval_total: int
     in_flight: int
     outcomes: Mapping[str, int]
-    """Settled episodes by outcome, plus ``gate_error``."""
+    """Settled episodes by outcome, positions committed empty among them, plus ``gate_error``."""
 
 
 @dataclass(slots=True)
@@ -80,6 +80,7 @@ class _Run:
     """Eval indexes not yet admitted, in order."""
     in_flight: dict[str, Unit] = field(default_factory=dict)
     evaluated: int = 0
+    committed_empty: int = 0
     digest_before: str | None = None
     finished: bool = False
 
@@ -311,6 +312,7 @@ class Driver:
                     raise JournalError(f"run {run_id}: journal.jsonl refused position {position}: {answer.value}")
             entry = parse_line(line, f"journal of {run_id}, entry {position}")
             run.infra = run.infra.then(entry.outcome)
+            run.committed_empty += entry.outcome is Outcome.INFRA
             faults.reached("driver.followed")
         run.admission = run.admission.committed(start + len(lines))
         await self._pause_if_held(run)
@@ -348,6 +350,8 @@ class Driver:
         log.info("run.finished", run=run.plan.run_id, version=run.admission.head, digest=digest)
 
     async def _progress(self, run: _Run) -> Progress:
+        settled = await self._records.tally(run.plan.run_id)
+        infra = Outcome.INFRA.value
         return Progress(
             run_id=run.plan.run_id,
             position=run.admission.next_position,
@@ -356,7 +360,8 @@ class Driver:
             evaluated=run.evaluated,
             eval_total=len(run.plan.eval),
             in_flight=len(run.in_flight),
-            outcomes=await self._records.tally(run.plan.run_id),
+            # A position that was committed empty is settled, and has no final record.
+            outcomes={**settled, infra: settled.get(infra, 0) + run.committed_empty},
         )
 
 

@@ -6,8 +6,9 @@ by score, what our machinery did wrong is infra, and nothing an episode raises l
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -26,7 +27,13 @@ from chime_dist.core.episode import (
     Usage,
 )
 from chime_dist.core.task import TaskView
-from chime_dist.engine.context import AgentDeadlineError, MeteredModels, Reflecting, RunningEpisode
+from chime_dist.engine.context import (
+    AgentDeadlineError,
+    MeteredModels,
+    Reflecting,
+    RunningEpisode,
+    UnansweredError,
+)
 from chime_dist.engine.outage import AbandonedError, Outages
 from chime_dist.errors import BackboneError, BenchmarkError, EmbeddingError, OutageError
 from chime_dist.ports import BankReader, Benchmark, Clock, Environment, Method, Models, Reflection
@@ -61,13 +68,21 @@ class EpisodeRunner:
     """Runs attempts for any unit of the launch's runs. Holds no state between attempts."""
 
     def __init__(
-        self, runs: Mapping[str, RunServices], bank: BankReader, clock: Clock, outages: Outages, worker: str
+        self,
+        runs: Mapping[str, RunServices],
+        bank: BankReader,
+        clock: Clock,
+        outages: Outages,
+        worker: str,
+        mask: Callable[[str], str] = str,
     ) -> None:
+        """``mask`` takes secrets out of error texts, which are kept with the records (H6)."""
         self._runs = runs
         self._outages = outages
         self._bank = bank
         self._clock = clock
         self._worker = worker
+        self._mask = mask
 
     def models(self, unit: Unit) -> Models:
         """The models of the unit's run."""
@@ -93,7 +108,7 @@ class EpisodeRunner:
             final=ending.outcome is not Outcome.INFRA,
             outcome=ending.outcome,
             end_reason=ending.reason,
-            detail=ending.detail,
+            detail=self._mask(ending.detail),
             gate_status=reflection.status,
             label=reflection.label,
             started_at=started_at.isoformat(),
@@ -143,7 +158,8 @@ class EpisodeRunner:
         environment: Environment | None = None
         trajectory = _NOTHING
         try:
-            environment = await services.benchmark.open(unit.task)
+            async with asyncio.timeout(services.deadline_s):
+                environment = await services.benchmark.open(unit.task)
             episode = RunningEpisode(unit, services.benchmark, environment, self._bank, models)
             try:
                 reason = await _acted(services.method, episode)
@@ -153,8 +169,13 @@ class EpisodeRunner:
                 # It was not the agent that was slow: a server that takes requests and answers none.
                 return _Ending(Outcome.INFRA, EndReason.OUTAGE, "the deadline passed in an outage"), trajectory
             if reason in INFRA_REASONS:
-                return _Ending(Outcome.INFRA, reason), trajectory
-            success = await environment.score()
+                log.warning("episode.no_end_reason", unit=unit.key, reason=reason.value)
+                return _Ending(
+                    Outcome.INFRA, reason, "the benchmark ended without a reason that counts"
+                ), trajectory
+            # The deadline may be spent, and an evaluator needs time of its own; none may take for ever.
+            async with asyncio.timeout(services.deadline_s):
+                success = await environment.score()
             return _Ending(Outcome.SUCCESS if success else Outcome.FAILURE, reason), trajectory
         except (AbandonedError, OutageError):
             raise
@@ -162,15 +183,19 @@ class EpisodeRunner:
             return _Ending(Outcome.INFRA, EndReason.BACKBONE, str(error)), trajectory
         except EmbeddingError as error:
             return _Ending(Outcome.INFRA, EndReason.EMBEDDER, str(error)), trajectory
-        except BenchmarkError as error:
+        except (BenchmarkError, UnansweredError) as error:
             return _Ending(Outcome.INFRA, EndReason.BENCHMARK, str(error)), trajectory
+        except TimeoutError:
+            detail = f"the benchmark did not open or score the task within {services.deadline_s:.0f} s"
+            return _Ending(Outcome.INFRA, EndReason.BENCHMARK, detail), trajectory
         except Exception as error:
             log.exception("episode.crashed", unit=unit.key)
             return _Ending(Outcome.INFRA, EndReason.UNKNOWN, f"{type(error).__name__}: {error}"), trajectory
         finally:
             if environment is not None:
                 try:
-                    await environment.close()
+                    async with asyncio.timeout(services.deadline_s):
+                        await environment.close()
                 except Exception:
                     log.exception("episode.close_failed", unit=unit.key)
 
@@ -199,7 +224,7 @@ class EpisodeRunner:
                 break
             finally:
                 usage = _sum(usage, models.usage)
-        return Reflection(status="gate_error", audit={"reason": reason}), usage
+        return Reflection(status="gate_error", audit={"reason": self._mask(reason)}), usage
 
 
 async def _acted(method: Method, episode: RunningEpisode) -> EndReason:

@@ -7,6 +7,7 @@ A crash between the two is harmless, because the next delivery finds the stored 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import suppress
 
 import structlog
@@ -52,6 +53,9 @@ class Worker:
         self._max_deliveries = max_deliveries
         self._renew_every_s = renew_every_s
         self._open: dict[asyncio.Task[None], Lease] = {}
+        self._suspects: deque[Lease] = deque()
+        """Claimed on their last delivery, and waiting for the others to end."""
+        self._alone: asyncio.Task[None] | None = None
         self._stopping = False
 
     async def run(self) -> None:
@@ -62,13 +66,20 @@ class Worker:
                 self._reap()
                 if renewal.done():
                     renewal.result()
-                free = 0 if self._outages.ongoing else self._slots - len(self._open)
+                if self._suspects and not self._open:
+                    self._alone = self._begin(self._suspects.popleft())
+                free = self._free()
                 if free == 0:
                     waited = [*self._open, renewal]
                     await asyncio.wait(waited, timeout=CLAIM_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
                     continue
                 for lease in await self._queue.claim(self.name, free, CLAIM_WAIT_S if not self._open else 0.05):
-                    self._open[asyncio.create_task(self._handle(lease))] = lease
+                    if lease.delivery == self._max_deliveries > 1:
+                        self._suspects.append(lease)
+                    else:
+                        self._begin(lease)
+            for lease in self._suspects:
+                await self._queue.release(lease)
             if self._open:
                 await asyncio.wait(self._open)
             self._reap()
@@ -84,6 +95,17 @@ class Worker:
         back are given back to the queue."""
         self._stopping = True
         self._outages.abandon()
+
+    def _begin(self, lease: Lease) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._handle(lease))
+        self._open[task] = lease
+        return task
+
+    def _free(self) -> int:
+        """Slots to claim for. A unit on its last delivery runs alone: if it is what killed its workers, its
+        neighbours must not use up their deliveries with it (D9)."""
+        alone = self._suspects or self._alone in self._open
+        return 0 if alone or self._outages.ongoing else self._slots - len(self._open)
 
     async def _handle(self, lease: Lease) -> None:
         unit = lease.unit
@@ -127,7 +149,7 @@ class Worker:
     async def _renew(self) -> None:
         while True:
             await self._clock.sleep(self._renew_every_s)
-            leases = list(self._open.values())
+            leases = [*self._open.values(), *self._suspects]
             if not leases:
                 continue
             lost = {lease.token for lease in await self._queue.renew(leases)}
@@ -135,6 +157,7 @@ class Worker:
                 if lease.token in lost and not task.done():
                     log.warning("lease.lost", unit=lease.unit.key, worker=self.name, delivery=lease.delivery)
                     task.cancel()
+            self._suspects = deque(lease for lease in self._suspects if lease.token not in lost)
 
     def _reap(self) -> None:
         for task in [task for task in self._open if task.done()]:

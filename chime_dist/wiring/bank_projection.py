@@ -73,11 +73,19 @@ async def check_projection(
             return _unchecked(
                 f"the launch is open, held by process {holder.pid} on {holder.host}, and its projection moves"
             )
+        if cluster.qdrant.mode == "edge" and (gone := _removed(launch, cluster)) is not None:
+            return _unchecked(f"embedded state was removed after completion; it was in {gone}")
         return await _checked(launch, run_id, entries, config, cluster)
     except (ConfigError, MissingExtraError, ServiceError) as error:
         return _unchecked(str(error))
     except BankMismatchError as error:
         return ProjectionCheck("damaged", f"the journal is not one of this run's embedder: {error}")
+
+
+def _removed(launch: LaunchDirectory, cluster: ClusterConfig) -> Path | None:
+    """Where the embedded state of a complete launch was; None while it is there, or the launch goes on."""
+    status, folder = launch.status(), services.state_dir(cluster, launch.id)
+    return folder if status is not None and status.state == "complete" and not folder.exists() else None
 
 
 async def _checked(

@@ -36,6 +36,7 @@ from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
 from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
+from chime_dist.wiring.requirements import require_parts
 from chime_dist.wiring.services import LaunchSpec
 
 log = structlog.get_logger()
@@ -63,7 +64,7 @@ class Launch:
         self.sweep = sweep
         self.runs = tuple(runs)
         self.directory = directory
-        self._extends = False
+        self.extends = False
         """Whether it has more runs, or longer ones, than the folder says."""
         self._driver: Driver | None = None
         self._stop: Ending | None = None
@@ -87,11 +88,13 @@ class Launch:
         """Reopen a launch, possibly with more runs or longer ones; one that has not written anything may still be
         changed in any way.
 
-        Raises ConfigError naming every key whose change would change results, RunDirectoryError.
+        Raises ConfigError naming every key whose change would change results, RunDirectoryError, and
+        MissingExtraError for what is not installed.
         """
         directory = LaunchDirectory.open(path)
         where = str(directory.path / "sweep.json")
         sweep = restore_sweep(directory.manifest.config, where, overrides)
+        require_parts(sweep)
         runs = plan_runs(sweep)
         entries = directory.manifest.runs
         stored = [validated(RunConfig, e.config, where) for e in entries.values() if e.forked_from is None]
@@ -100,7 +103,7 @@ class Launch:
             differences.require_resumable(str(directory.path))
         runs = with_forks(runs, entries)
         launch = cls(sweep, runs, directory)
-        launch._extends = bool(differences.added or differences.extended or differences.removed)
+        launch.extends = bool(differences.added or differences.extended or differences.removed)
         return launch
 
     def stop(self, ending: Ending) -> None:
@@ -114,11 +117,14 @@ class Launch:
         lock = self.directory.driver_lock()
         lock.acquire(datetime.now(UTC))
         try:
-            if self._extends:
+            if self.extends:
                 self._extend()
             steering = await self._steering()
             self._say("running")
             ending = await self._driven(observe, steering)
+        except asyncio.CancelledError:
+            self._say("incomplete", "killed by the second signal")
+            raise
         except BaseException as error:
             self._say("incomplete", f"{type(error).__name__}: {error}")
             raise

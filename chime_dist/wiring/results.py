@@ -6,7 +6,7 @@ Read-only but for ``write_report``, and sound while a driver writes: a line with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,10 +116,13 @@ class Standing:
         return self.train_total + self.eval_total - self.kept
 
 
-def standings(launch: LaunchDirectory) -> tuple[Standing, ...]:
-    """How far every run of the manifest is, in its order. Raises RunDirectoryError for damaged records."""
-    archive = EpisodeArchive(launch)
-    return tuple(_standing(launch, archive, run_id, entry) for run_id, entry in launch.manifest.runs.items())
+def standings(launch: LaunchDirectory, plan: Mapping[str, RunEntry] | None = None) -> tuple[Standing, ...]:
+    """How far every run is, in the order of ``plan``; None takes the manifest, which a resume may extend.
+
+    Raises RunDirectoryError for damaged records.
+    """
+    archive, entries = EpisodeArchive(launch), launch.manifest.runs if plan is None else plan
+    return tuple(_standing(launch, archive, run_id, entry) for run_id, entry in entries.items())
 
 
 def _standing(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entry: RunEntry) -> Standing:

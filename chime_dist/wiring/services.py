@@ -42,7 +42,7 @@ from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Worker
 from chime_dist.errors import ConfigError
-from chime_dist.logs import Logging
+from chime_dist.logs import Logging, SecretMask
 from chime_dist.ports import (
     Backbone,
     BankReader,
@@ -257,7 +257,7 @@ def worker(
         name,
         queue,
         records,
-        EpisodeRunner(runs, bank, clock, outages, name),
+        EpisodeRunner(runs, bank, clock, outages, name, SecretMask(secrets_of(spec.cluster)).text),
         clock,
         outages=outages,
         slots=slots,

@@ -36,7 +36,7 @@ _FULL = (
     _Case("file", 0, 400),
     _Case("redis always", 0, 400),
     _Case("redis everysec", 0, 400),
-    _Case("file", 4000, 100),
+    _Case("file", 4000, 40),
 )
 _QUICK = (_Case("file", 4, 8), _Case("redis always", 0, 8))
 

@@ -22,7 +22,7 @@ class _Case(NamedTuple):
     """Episodes per slot."""
 
 
-_FULL = (_Case("train", 16, 95.0, 4), _Case("eval", 128, 90.0, 4), _Case("eval", 1000, 50.0, 3))
+_FULL = (_Case("train", 16, 95.0, 3), _Case("eval", 128, 90.0, 3), _Case("eval", 1000, 50.0, 3))
 _QUICK = (_Case("train", 2, 95.0, 2), _Case("eval", 4, 90.0, 2))
 _LATENCY_S = 1.0
 _QUICK_LATENCY_S = 0.01

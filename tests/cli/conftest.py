@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,8 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     for name in ("CHIME_REDIS_URL", "CHIME_QDRANT_URL", "RAY_ADDRESS", "CHIME_DEBUG", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # As a shell that found the program on its PATH calls it.
+    monkeypatch.setattr(sys, "argv", ["chime-dist"])
     return Program(tmp_path)
 
 

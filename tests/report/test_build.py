@@ -131,7 +131,11 @@ def test_a_train_position_committed_empty_is_named_as_lasting() -> None:
     """Design "Outcomes": resuming cannot change it, and the report does not promise that."""
     report = build_report([run(["+!"], "+")], ReportOptions(orderings=(0,), directory="d"))
     (problem,) = report.problems
-    assert problem.fix == "finish with `chime-dist resume d`; positions committed empty stay so"
+    assert problem.fix == "they were committed empty and stay so; --partial shows the numbers with their n"
+    report = build_report([run(["+!!."], "+", committed=2)], ReportOptions(orderings=(0,), directory="d"))
+    assert report.problems[0].fix == "finish with `chime-dist resume d`; positions committed empty stay so"
+    report = build_report([run(["+!"], "+", committed=1)], ReportOptions(orderings=(0,), directory="d"))
+    assert report.problems[0].fix == "finish with `chime-dist resume d`"
 
 
 def test_the_average_over_benchmarks_is_made_of_displayed_cells() -> None:

@@ -73,7 +73,7 @@ async def test_an_owner_that_was_replaced_can_write_nothing(tmp_path: Path) -> N
         trace = await tour.runner.run(unit, 1)
         await tour.queue.complete(lease, trace.proposal)
         with pytest.raises(FencedError, match="a newer owner than fence"):
-            await stopped
+            await asyncio.wait_for(stopped, 30.0)
         assert await tour.journal.read(RUN) == before
         await heir.close()
 
@@ -132,7 +132,8 @@ async def test_redelivery_changes_no_order_and_no_result(tmp_path: Path, monkeyp
 
 
 async def test_a_resume_runs_what_is_owed_and_keeps_what_is_there(tmp_path: Path) -> None:
-    """H3: two eval episodes of a finished launch turn out infra; exactly those are run again, and nothing that was kept is written twice."""
+    """H3: two eval episodes of a finished launch turn out infra; exactly those are run again, and nothing that was
+    kept is written twice."""
     launch = await launched(tmp_path)
     run = runs_of(launch, "no_plan")[0]
     episodes = launch.run(run).episodes
@@ -168,8 +169,8 @@ async def test_a_launch_has_one_driver_and_a_results_setting_has_one_value(tmp_p
 async def test_a_full_disk_stops_the_work_and_costs_nothing_that_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H8: the write that fails is not acknowledged, no worker claims on, and the launch ends with the disk's error;
-    with room again, a resume ends as if the disk had never been full."""
+    """H8: the write that fails is not acknowledged, no worker claims on, and the launch ends with its error.
+    With room again, a resume ends as if the disk had never been full."""
     calm = await launched(tmp_path / "calm")
     write, taken, refused = EpisodeStore.write, 20, 0
 

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
+from chime_dist.benchmarks.credit_world.environment import CreditEnvironment
 from chime_dist.config.loading import load_sweep
-from chime_dist.engine.driver import Progress
+from chime_dist.engine.driver import Ending, Progress
+from chime_dist.errors import BenchmarkError
 from chime_dist.wiring.launch import LONGEST_REASON, Launch
 from chime_dist.wiring.plans import plan_runs
 
@@ -56,3 +59,26 @@ async def test_the_status_of_a_launch_that_crashed_is_short_and_holds_no_secret(
     written = b"".join(path.read_bytes() for path in sorted(launch.directory.path.rglob("*")) if path.is_file())
     assert CANARY[:8].encode() not in written
     assert b"hunter2" not in written
+
+
+async def test_progress_counts_a_position_that_was_committed_empty_as_infra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D9: it has no final record, yet nothing will ever be tried there again."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text(SWEEP.replace("RUNS", str(tmp_path)), encoding="utf-8")
+    sweep = load_sweep(file, environ={"CANARY": CANARY})
+    launch = Launch.new(sweep, plan_runs(sweep))
+    broken, opened = launch.runs[0].plan.train[0], CreditWorld.open
+
+    async def open_(world: CreditWorld, task: str) -> CreditEnvironment:
+        if task == broken:
+            raise BenchmarkError("the simulator crashed")
+        return await opened(world, task)
+
+    monkeypatch.setattr(CreditWorld, "open", open_)
+    reports: list[Sequence[Progress]] = []
+    assert await launch.drive(reports.append) is Ending.COMPLETE
+    [run] = reports[-1]
+    assert (run.head, run.outcomes["infra"]) == (run.total, 1)
+    assert sum(run.outcomes[name] for name in ("success", "failure", "infra")) == run.total + run.eval_total

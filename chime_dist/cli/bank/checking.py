@@ -15,9 +15,8 @@ from chime_dist.cli.bank.opened import OpenedBank
 from chime_dist.cli.boundary import ExitCode
 from chime_dist.cli.output import counted, foreign, say, show, show_json
 from chime_dist.cli.targets import find
-from chime_dist.core.bank import BankState
-from chime_dist.core.history import states_at
-from chime_dist.core.journal import GENESIS
+from chime_dist.core.bank import BankState, apply
+from chime_dist.core.journal import GENESIS, JournalEntry
 from chime_dist.errors import JournalError
 from chime_dist.wiring.bank_projection import ProjectionCheck, check_projection, rebuild
 from chime_dist.wiring.results import JournalFile, evaluation_of
@@ -39,6 +38,8 @@ class Finding:
     items: int | None = None
     digest: str | None = None
     content_hash: str | None = None
+    damaged_entry: int | None = None
+    """0-based position of the first bad entry; None where it is not in one entry."""
     damage: str | None = None
     """What is wrong with the journal and where; None for one that is whole."""
 
@@ -82,9 +83,15 @@ def _chosen(path: Path, run: str | None) -> tuple[LaunchDirectory | None, list[R
 async def _checked(launch: LaunchDirectory | None, folder: RunFolder) -> Finding:
     journal = JournalFile.read(folder.journal)
     facts = (journal.path, folder.run_id, journal.head, journal.unfinished)
+    entries: list[JournalEntry] = []
+    state = BankState()
     try:
-        entries = tuple(journal.entries())
-        [state] = states_at(entries, {journal.head})
+        for entry in journal.entries():
+            state = apply(state, entry)
+            entries.append(entry)
+    except JournalError as error:
+        return Finding(*facts, _UNSOUND, damaged_entry=len(entries), damage=str(error))
+    try:
         _check_evaluation(folder, journal, state)
     except JournalError as error:
         return Finding(*facts, _UNSOUND, damage=str(error))
@@ -118,7 +125,8 @@ def _finding_view(found: Finding) -> Text:
         else ""
     )
     if found.damage is not None:
-        return foreign(f"DAMAGED {found.run_id}: version {found.entries}{rest}", "bold red")
+        at = "" if found.damaged_entry is None else f"entry {found.damaged_entry} is bad, "
+        return foreign(f"DAMAGED {found.run_id}: {at}version {found.entries}{rest}", "bold red")
     journal = (
         f"{found.run_id}: version {found.entries}, {counted(found.items or 0, 'item')}, digest {found.digest}, "
         f"content {found.content_hash}{rest}"
@@ -127,8 +135,9 @@ def _finding_view(found: Finding) -> Text:
     if projection.status == "damaged":
         faults = "" if projection.audit is None else f": {counted(len(projection.audit.faults), 'fault')}"
         return foreign(f"DAMAGED {journal}; {projection.detail}{faults}", "bold red")
-    only = "only the journal was checked: " if projection.status == "not_checked" else ""
-    return foreign(f"whole   {journal}; {only}{projection.detail}")
+    if projection.status == "not_checked":
+        return foreign(f"whole   {journal}; only the journal was checked ({projection.detail})")
+    return foreign(f"whole   {journal}; {projection.detail}")
 
 
 def rebuild_projection(path: Path, run: str, as_json: bool) -> ExitCode:

@@ -103,7 +103,7 @@ def test_a_projection_that_was_left_agrees_with_the_journal(program: Program, le
     assert found["audit"]["points"] > 0
     shown = program("bank", "verify", "runs/latest").stdout.splitlines()
     assert "agrees with the journal up to version 56" in shown[0]
-    assert "only the journal was checked: the embedded store in " in shown[1]
+    assert "only the journal was checked (the embedded store in " in shown[1]
 
 
 def _vector(point: str) -> qdrant_edge.UpdateOperation:
@@ -192,7 +192,7 @@ def test_a_journal_alone_has_no_projection(program: Program, learnt: LaunchDirec
     [found] = program.json("bank", "verify", journal)["journals"]
     assert found["projection"]["status"] == "not_checked"
     shown = program("bank", "verify", journal).stdout
-    assert shown.strip().endswith("only the journal was checked: a journal was named, not a launch")
+    assert shown.strip().endswith("only the journal was checked (a journal was named, not a launch)")
 
 
 def test_of_a_damaged_journal_no_projection_is_judged(
@@ -371,3 +371,12 @@ def test_what_a_killed_launch_left_is_verified_and_an_open_one_is_left_alone(pro
     found = _checked(program)
     assert (found["status"], found["audit"]["faults"]) == ("matches", [])
     assert found["audit"]["head"] > 0
+
+
+def test_after_completion_the_embedded_state_is_gone_and_that_is_said_plainly(
+    program: Program, learnt: LaunchDirectory
+) -> None:
+    shown = program("bank", "verify", "runs/latest")
+    assert shown.exit_code == 0
+    for line in shown.stdout.splitlines():
+        assert "only the journal was checked (embedded state was removed after completion; it was in " in line
