@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Literal, TypeVar
 
 from chime_dist.core.chat_reply import assistant_message
@@ -17,6 +18,9 @@ from chime_dist.engine.action import action_schema, json_action, native_action
 from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models
 
 T = TypeVar("T")
+
+GRACE_S = 30.0
+"""How long after an episode's deadline a started step of the benchmark, or a read of the bank, may still end."""
 
 
 class AgentDeadlineError(Exception):
@@ -50,14 +54,17 @@ class MeteredModels:
         self._count(Role.EMBEDDER, Usage(calls=1, requests=1))
         return vectors
 
-    async def in_time(self, answer: Awaitable[T], who: str) -> T:
-        """The answer within the deadline: what lives and does not answer must not hold a slot for ever (G6).
+    async def in_time(self, ask: Callable[[], Awaitable[T]], who: str) -> T:
+        """The answer, at the latest a little after the deadline: what lives and does not answer must not hold a slot
+        for ever (G6). An answer that comes late is used; the next turn ends the episode.
 
-        Raises UnansweredError.
+        Raises UnansweredError, and AgentDeadlineError where nothing is left to begin with.
         """
+        if self._deadline.passed:
+            raise AgentDeadlineError
         try:
-            async with asyncio.timeout(self._deadline.remaining_s):
-                return await answer
+            async with asyncio.timeout(self._deadline.remaining_s + GRACE_S):
+                return await ask()
         except TimeoutError:
             raise UnansweredError(f"{who} did not answer within the episode's deadline") from None
 
@@ -114,7 +121,7 @@ class RunningEpisode:
             limit=limit,
             min_similarity=min_similarity,
         )
-        return await self._models.in_time(self._bank.search(asked), "the bank"), version
+        return await self._models.in_time(lambda: self._bank.search(asked), "the bank"), version
 
     async def turn(self, role: Role, turn: Turn) -> ChatReply:
         """See ``ports.EpisodeContext``."""
@@ -144,7 +151,7 @@ class RunningEpisode:
             reply = await self.turn(Role.EXECUTOR, turn)
             action = native_action(reply) if native else json_action(reply)
             self._step("action", action.text, _action_data(action))
-            observation = await self._models.in_time(self._environment.act(action), "the benchmark")
+            observation = await self._models.in_time(partial(self._environment.act, action), "the benchmark")
             for message in observation.messages:
                 self._step("observation", str(message.get("content", "")), {"role": message.get("role")})
             if observation.done:
@@ -210,5 +217,5 @@ class Reflecting:
             limit=1,
             min_similarity=min_similarity,
         )
-        hits = await self._models.in_time(self._bank.search(asked), "the bank")
+        hits = await self._models.in_time(lambda: self._bank.search(asked), "the bank")
         return hits[0] if hits else None

@@ -103,7 +103,9 @@ class Launch:
             differences.require_resumable(str(directory.path))
         runs = with_forks(runs, entries)
         launch = cls(sweep, runs, directory)
-        launch.extends = bool(differences.added or differences.extended or differences.removed)
+        launch.extends = bool(
+            differences.added or differences.extended or differences.removed or differences.refused
+        )
         return launch
 
     def stop(self, ending: Ending) -> None:

@@ -135,8 +135,8 @@ async def test_a_worker_that_wakes_up_after_its_lease_finishes_nothing(
 async def test_a_task_that_kills_its_worker_is_given_up_after_three_deliveries(
     nursery: Nursery, tmp_path: Path, redis_server: EmbeddedRedis
 ) -> None:
-    """D9: three deliveries by the server's counter, the last one alone, then infra with a reason; every other task,
-    its neighbours included, has its result."""
+    """D9: three deliveries by the server's counter, the last one alone, then infra with a reason; every other
+    task, its neighbours included, has its result."""
     fleet = prepared(nursery, tmp_path / "sweep", redis_server, max_deliveries=3)
     fleet.always = {str(worker): {POISON: POISONED} for worker in range(4)}
     fleet.start_all(workers=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 from pathlib import Path
@@ -32,7 +33,7 @@ async def test_a_server_with_the_shipped_settings_passes_the_preflight(tmp_path:
         "--dir",
         str(tmp_path),
     ]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    server = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
     connection = RedisConnection(f"redis://127.0.0.1:{port}/0", patience_s=10.0)
     try:
         async for attempt in stamina.retry_context(on=ServiceError, attempts=20, wait_initial=0.05):
@@ -41,7 +42,7 @@ async def test_a_server_with_the_shipped_settings_passes_the_preflight(tmp_path:
     finally:
         await connection.close()
         server.terminate()
-        server.wait()
+        await server.wait()
 
 
 def test_the_cluster_file_has_the_same_settings() -> None:

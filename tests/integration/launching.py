@@ -30,6 +30,8 @@ from chime_dist.wiring.registry import prompts
 
 RUN = "toy-chime-o0"
 EMBEDDER = HashingEmbedder(64)
+DEADLINE_S = 60.0
+"""Of one attempt."""
 OPTIONS = ChimeOptions()
 
 
@@ -75,7 +77,7 @@ class Launched:
         records = await EpisodeStore.open(self.directory, now=datetime.now(UTC))
         lanes = {RUN: LaneServices(method, models, EMBEDDER.fingerprint, self.plan.shape.window, 3, 60.0)}
         owner = BankOwner(self.directory.id, lanes, self.queue, self.journal, self.store, clock, outages)
-        services = {RUN: RunServices(method, self.benchmark, models, 60.0)}
+        services = {RUN: RunServices(method, self.benchmark, models, DEADLINE_S)}
         await self.queue.reset()
         await owner.open()
         workers = [

@@ -1,4 +1,4 @@
-"""Reproduction (H6): an exception's text with a known secret reaches episodes.jsonl and failures.jsonl unmasked."""
+"""H6: an exception's text may hold a secret; the rows that keep it must not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
 from chime_dist.benchmarks.credit_world.environment import CreditEnvironment
+from tests.integration.test_real_services import contents_below
 from tests.spec.sweeps import SWEEP, launched
 
 CANARY = "canary-9e21c7d04b"
@@ -28,7 +29,8 @@ async def test_a_secret_in_an_exceptions_text_reaches_no_row(
 
     monkeypatch.setattr(CreditWorld, "open", once)
     text = SWEEP.replace("cluster:\n", "cluster:\n  secrets: {search: '${CHIME_FIELD_KEY}'}\n")
-    launch = await launched(tmp_path, text, environ={"CHIME_FIELD_KEY": CANARY})
-    held = [str(p) for p in tmp_path.rglob("*") if p.is_file() and CANARY.encode() in p.read_bytes()]
-    assert held == []
-    assert "refused the key ***" in "".join(p.read_text() for p in launch.path.rglob("failures.jsonl"))
+    await launched(tmp_path, text, environ={"CHIME_FIELD_KEY": CANARY})
+    contents = contents_below(tmp_path)
+    assert [name for name, data in contents.items() if CANARY.encode() in data] == []
+    kept = b"".join(data for name, data in contents.items() if name.endswith("failures.jsonl"))
+    assert b"refused the key ***" in kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.core.episode import Outcome
 from chime_dist.core.model_call import ChatReply, ChatRequest
-from chime_dist.engine import outage
+from chime_dist.engine import context, outage
 from chime_dist.engine.driver import Ending
 from chime_dist.errors import BackboneError, BenchmarkError
+from chime_dist.ports import Action, Observation
+from tests.integration import launching
 from tests.integration.launching import models_on
 from tests.integration.processes import rows_of
 from tests.integration.test_stream_semantics import local_launch
@@ -207,3 +210,31 @@ async def test_work_that_fails_after_a_stop_waits_for_no_outage() -> None:
     waits.abandon()
     with pytest.raises(outage.AbandonedError):
         await waits.waited_out("run", models_on(DownFor(1, 10)))
+
+
+class NeverAnswers(ToyEnvironment):
+    """A simulator that hangs."""
+
+    async def act(self, action: Action) -> Observation:
+        """Waits for ever."""
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+
+async def test_a_benchmark_that_hangs_frees_its_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G6, G10: our own part did not answer, so it is infra; the slot is free again and the others go on."""
+    monkeypatch.setattr(context, "GRACE_S", 0.05)
+    monkeypatch.setattr(launching, "DEADLINE_S", 0.4)
+    launch = local_launch(tmp_path, window=4)
+    launch.benchmark = HangingTask(40)
+    assert await launch.run() is Ending.COMPLETE
+    entries = await launch.entries()
+    assert [e.position for e in entries if e.empty_reason == "infra:benchmark"] == [11]
+
+
+class HangingTask(ToyBenchmark):
+    """The toy with one task that hangs."""
+
+    async def open(self, task_id: str) -> ToyEnvironment:
+        """See ``ports.Benchmark``."""
+        return NeverAnswers(task_id) if task_id.endswith("-11") else await super().open(task_id)
