@@ -55,8 +55,8 @@ class MeteredModels:
         return vectors
 
     async def in_time(self, ask: Callable[[], Awaitable[T]], who: str) -> T:
-        """The answer, at the latest a little after the deadline: what lives and does not answer must not hold a slot
-        for ever (G6). An answer that comes late is used; the next turn ends the episode.
+        """The answer, at the latest a little after the deadline: what lives and does not answer must not hold a
+        slot for ever (G6). An answer that comes late is used; the next turn ends the episode.
 
         Raises UnansweredError, and AgentDeadlineError where nothing is left to begin with.
         """
