@@ -86,6 +86,12 @@ class Usage(Frozen):
         )
 
 
+def unit_key(run_id: str, phase: str, read_version: int, position: int) -> str:
+    """See ``Unit.key``."""
+    place = f"train:{position}" if phase == "train" else f"eval:v{read_version}:{position}"
+    return f"{run_id}:{place}"
+
+
 class Unit(Frozen):
     """One piece of work on the queue: a train position or an eval index of one run. Pure data."""
 
@@ -102,9 +108,7 @@ class Unit(Frozen):
     @property
     def key(self) -> str:
         """Unique inside a launch, e.g. ``RUN:train:12`` or ``RUN:eval:v40:3``."""
-        if self.phase == "train":
-            return f"{self.run_id}:train:{self.position}"
-        return f"{self.run_id}:eval:v{self.read_version}:{self.position}"
+        return unit_key(self.run_id, self.phase, self.read_version, self.position)
 
 
 class Candidate(Frozen):

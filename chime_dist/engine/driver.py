@@ -194,8 +194,8 @@ class Driver:
     async def _owed(self, run: _Run) -> bool:
         if not run.finished:
             return True
-        finals = await self._records.finals(run.plan.run_id)
-        return any(run.plan.eval_unit(i).key not in finals for i in range(len(run.plan.eval)))
+        settled = await self._records.settled(run.plan.run_id)
+        return any(run.plan.eval_unit(i).key not in settled for i in range(len(run.plan.eval)))
 
     async def _report(self) -> None:
         self._on_progress([await self._progress(run) for run in self._runs.values()])
@@ -225,7 +225,7 @@ class Driver:
 
     async def _take_stock(self, run: _Run) -> None:
         plan = run.plan
-        run.settled = frozenset(await self._records.finals(plan.run_id))
+        run.settled = await self._records.settled(plan.run_id)
         if self._mirror is not None:
             self._mirror_fences[plan.run_id] = await self._mirror.take_fence(plan.run_id)
         run.owed = [i for i in range(len(plan.eval)) if plan.eval_unit(i).key not in run.settled]

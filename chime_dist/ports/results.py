@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Unit
+from chime_dist.core.episode import EpisodeTrace, Unit
 
 
 class RecordStore(Protocol):
@@ -22,8 +22,8 @@ class RecordStore(Protocol):
         """The unit's final trace, or None."""
         ...
 
-    async def finals(self, run_id: str) -> Mapping[str, EpisodeRecord]:
-        """All final records of a run by unit key."""
+    async def settled(self, run_id: str) -> frozenset[str]:
+        """Keys of the run's units that have a final record."""
         ...
 
     async def tally(self, run_id: str) -> Mapping[str, int]:

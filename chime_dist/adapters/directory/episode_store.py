@@ -12,10 +12,10 @@ from typing import Self
 import structlog
 
 from chime_dist.adapters.directory.durable_file import DISK, Disk
-from chime_dist.adapters.directory.episode_rows import read_rows_at
+from chime_dist.adapters.directory.episode_rows import Place
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.directory.run_writer import TALLIED, RunWriter
-from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Unit
+from chime_dist.core.episode import EpisodeTrace, Unit, unit_key
 from chime_dist.errors import RunDirectoryError
 
 _log = structlog.get_logger()
@@ -74,12 +74,11 @@ class EpisodeStore:
         self._must_be_open()
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._final, unit)
 
-    async def finals(self, run_id: str) -> Mapping[str, EpisodeRecord]:
-        """See RecordStore. Raises RunDirectoryError where a row is damaged."""
+    async def settled(self, run_id: str) -> frozenset[str]:
+        """See RecordStore."""
         self._must_be_open()
-        folder = self._launch.run(run_id)
-        offsets = await asyncio.get_running_loop().run_in_executor(self._thread, self._finals, run_id)
-        return await asyncio.to_thread(read_rows_at, folder.episodes, offsets)
+        places = await asyncio.get_running_loop().run_in_executor(self._thread, self._places, run_id)
+        return frozenset(unit_key(run_id, *place) for place in places)
 
     async def tally(self, run_id: str) -> Mapping[str, int]:
         """See RecordStore. Counts what was acknowledged; waits for nothing."""
@@ -125,9 +124,9 @@ class EpisodeStore:
         writer = self._runs.get(unit.run_id)
         return writer.final(unit) if writer is not None else None
 
-    def _finals(self, run_id: str) -> list[int]:
+    def _places(self, run_id: str) -> list[Place]:
         writer = self._runs.get(run_id)
-        return writer.finals() if writer is not None else []
+        return writer.settled() if writer is not None else []
 
     def _write_waiting(self) -> None:
         batch: list[tuple[EpisodeTrace, Future[EpisodeTrace]]] = []

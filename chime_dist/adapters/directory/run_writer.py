@@ -63,9 +63,9 @@ class RunWriter:
         """Bytes of an unfinished last row that were cut when the run was opened."""
         return self._rows.torn
 
-    def finals(self) -> list[int]:
-        """Byte offsets of the final rows, in file order."""
-        return sorted(self._index.finals.values())
+    def settled(self) -> list[Place]:
+        """Where there is a final row."""
+        return list(self._index.finals)
 
     def tally(self) -> dict[str, int]:
         """Final rows by outcome, and ``gate_error``."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 from chime_dist.core.bank import BankState
-from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Unit
+from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.vector import Vector
 from chime_dist.engine.bank_owner import BankOwner
@@ -145,9 +145,9 @@ class RecordActor:
         """See ``ports.RecordStore``."""
         return await (await self._records.get()).final(unit)
 
-    async def finals(self, run_id: str) -> Mapping[str, EpisodeRecord]:
+    async def settled(self, run_id: str) -> frozenset[str]:
         """See ``ports.RecordStore``."""
-        return dict(await (await self._records.get()).finals(run_id))
+        return await (await self._records.get()).settled(run_id)
 
     async def tally(self, run_id: str) -> Mapping[str, int]:
         """See ``ports.RecordStore``."""

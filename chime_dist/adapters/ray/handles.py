@@ -11,7 +11,7 @@ from ray.actor import ActorHandle
 
 from chime_dist.adapters.ray.calls import called, kept_up
 from chime_dist.core.bank import BankState
-from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Role, Unit
+from chime_dist.core.episode import EpisodeTrace, Role, Unit
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.vector import Vector
 from chime_dist.ports import BankQuery, EmbedderFingerprint, Hit
@@ -95,12 +95,10 @@ class RayRecords:
         trace: EpisodeTrace | None = await called("the RecordActor", lambda: self._actor.final.remote(unit))
         return trace
 
-    async def finals(self, run_id: str) -> Mapping[str, EpisodeRecord]:
+    async def settled(self, run_id: str) -> frozenset[str]:
         """See ``ports.RecordStore``."""
-        finals: Mapping[str, EpisodeRecord] = await called(
-            "the RecordActor", lambda: self._actor.finals.remote(run_id)
-        )
-        return finals
+        settled: frozenset[str] = await called("the RecordActor", lambda: self._actor.settled.remote(run_id))
+        return settled
 
     async def tally(self, run_id: str) -> Mapping[str, int]:
         """See ``ports.RecordStore``."""
