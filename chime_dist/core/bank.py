@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
 
@@ -86,6 +86,16 @@ class Entry(Protocol):
         ...
 
 
+class _Space:
+    """Rows that the matrices of successive versions share: each sees the first of them, and none changes."""
+
+    __slots__ = ("array", "used")
+
+    def __init__(self, array: npt.NDArray[np.float64], used: int) -> None:
+        self.array = array
+        self.used = used
+
+
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """The vectors of one name in one collection: ``rows`` is ``(n, dim)`` float64, L2-normalised."""
@@ -93,6 +103,45 @@ class Matrix:
     ids: tuple[str, ...]
     """In numeric id order, one per row."""
     rows: npt.NDArray[np.float64]
+    _space: _Space | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, vectors: Mapping[str, Vector]) -> Self:
+        """Of these vectors by record id; rows of shape ``(0, 0)`` where there are none."""
+        ids = tuple(sorted(vectors, key=ItemId.parse))
+        return cls(ids, unit_rows([vectors[item] for item in ids]) if ids else np.empty((0, 0)))
+
+    def following(self, changed: Mapping[str, Vector | None]) -> Matrix:
+        """The matrix after vectors were set or removed (None), by record id.
+
+        Nearly every commit inserts and nothing else; it then costs one row and not the whole bank, in time and,
+        because versions share their rows, in memory.
+        """
+        kept = self._without(changed)
+        added = Matrix.of({item: vector for item, vector in changed.items() if vector is not None})
+        if not added.ids or not kept.ids:
+            return added if added.ids else kept
+        if ItemId.parse(kept.ids[-1]) < ItemId.parse(added.ids[0]):
+            return kept._with(added)
+        ids, rows = (*kept.ids, *added.ids), np.concatenate([kept.rows, added.rows])
+        order = sorted(range(len(ids)), key=lambda row: ItemId.parse(ids[row]))
+        return Matrix(tuple(ids[row] for row in order), rows[order])
+
+    def _without(self, changed: Container[str]) -> Matrix:
+        left = [row for row, item in enumerate(self.ids) if item not in changed]
+        if len(left) == len(self.ids):
+            return self
+        return Matrix(tuple(self.ids[row] for row in left), self.rows[left] if left else np.empty((0, 0)))
+
+    def _with(self, added: Matrix) -> Matrix:
+        """Append in place if nobody did so after this version, else on a copy with room to grow."""
+        count, total, space = len(self.ids), len(self.ids) + len(added.ids), self._space
+        if space is None or space.used != count or total > len(space.array):
+            space = _Space(np.empty((2 * total, self.rows.shape[1])), count)
+            space.array[:count] = self.rows
+        space.array[count:total] = added.rows
+        space.used = total
+        return Matrix((*self.ids, *added.ids), space.array[:total], space)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +158,11 @@ class BankState:
         return sorted(found, key=lambda r: ItemId.parse(r.id))
 
     def matrix(self, collection: str, vector: str) -> Matrix:
-        """The collection's vectors of one name; built once per version and carried over value updates."""
+        """The collection's vectors of one name; built when first asked for, then carried along."""
         key = (collection, vector)
         if key not in self._matrices:
-            holders = [r for r in self.collection(collection) if vector in r.vectors]
-            rows = unit_rows([r.vectors[vector] for r in holders]) if holders else np.empty((0, 0))
-            self._matrices[key] = Matrix(tuple(r.id for r in holders), rows)
+            held = [r for r in self.records.values() if r.collection == collection and vector in r.vectors]
+            self._matrices[key] = Matrix.of({record.id: record.vectors[vector] for record in held})
         return self._matrices[key]
 
     def digest(self) -> str:
@@ -146,7 +194,7 @@ def apply(state: BankState, entry: Entry) -> BankState:
             f"journal entry {entry.position} cannot follow version {state.version}: entries are applied in order"
         )
     records = dict(state.records)
-    reshaped: set[str] = set()
+    reshaped: dict[tuple[str, str], dict[str, Vector | None]] = {}
     for event in entry.events:
         if event.op == "note":
             continue
@@ -166,13 +214,19 @@ def apply(state: BankState, entry: Entry) -> BankState:
                     f"journal entry {entry.position}: cannot drop {event.id}, it is not in the bank"
                 )
             del records[event.id]
-            reshaped.add(event.collection)
-            continue
-        records[event.id] = _put(old, event.id, event, entry.position)
-        if event.vectors is not None:
-            reshaped.add(event.collection)
-    kept = {key: matrix for key, matrix in state._matrices.items() if key[0] not in reshaped}
-    return BankState(entry.position + 1, records, kept)
+            vectors: Mapping[str, Vector] = {}
+        else:
+            records[event.id] = _put(old, event.id, event, entry.position)
+            vectors = records[event.id].vectors
+        before = {} if old is None else old.vectors
+        for name in before.keys() | vectors.keys():
+            if before.get(name) != vectors.get(name):
+                reshaped.setdefault((event.collection, name), {})[event.id] = vectors.get(name)
+    matrices = {
+        key: matrix.following(reshaped[key]) if key in reshaped else matrix
+        for key, matrix in state._matrices.items()
+    }
+    return BankState(entry.position + 1, records, matrices)
 
 
 def _put(old: Record | None, item: str, event: Event, position: int) -> Record:

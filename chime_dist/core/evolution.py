@@ -148,6 +148,10 @@ class _Draft:
                 self.events.append(Event(op="drop", kind="prune", collection=stage, id=record.id, detail=detail))
 
     def _prunable(self, record: Record) -> bool:
+        # Every commit looks at the whole bank; what was hardly reused is not worth reading.
+        count = record.payload.get("count")
+        if record.id not in self.moved and type(count) is int and 0 <= count < self.params.prune_min_count:
+            return False
         payload = self._payload(record)
         return prunable(payload.value, payload.count, self.params)
 

@@ -232,3 +232,18 @@ def test_cached_matrices_equal_freshly_built_ones(
             assert cached.ids == built.ids
             assert np.array_equal(cached.rows, built.rows)
     assert state.matrix("plan", "c").ids == BankState(0, state.records).matrix("plan", "c").ids
+
+
+def test_versions_share_their_rows_and_never_change_each_others() -> None:
+    """An insert costs one row; two futures of one version are as if each had been built alone."""
+    vectors = [Vector.of([1.0, 0.0]), Vector.of([0.0, 1.0]), Vector.of([1.0, 1.0]), Vector.of([1.0, -1.0])]
+    first = applied([put("0-0", c=vectors[0])], [put("1-0", c=vectors[1])])
+    assert first.matrix("plan", "c").rows.shape == (2, 2)
+    second = apply(first, Commit(2, (put("2-0", c=vectors[2]),)))
+    third = apply(second, Commit(3, (put("3-0", c=vectors[2]),)))
+    other = apply(second, Commit(3, (put("3-0", c=vectors[3]),)))
+    assert np.shares_memory(second.matrix("plan", "c").rows, third.matrix("plan", "c").rows)
+    for state in (first, second, third, other):
+        fresh = BankState(state.version, state.records)
+        assert (state.matrix("plan", "c").rows == fresh.matrix("plan", "c").rows).all()
+        assert state.matrix("plan", "c").ids == fresh.matrix("plan", "c").ids
