@@ -8,6 +8,8 @@ TESTS ?= tests
 
 quickstart: install  ## install, then a small real sweep: real tasks, Redis, Qdrant, Ray, a small model
 	$(BIN)/chime-dist sweep configs/quickstart.yaml
+	@echo "The numbers above mean nothing: the model is tiny, and so are the splits. What they show is that the"
+	@echo "machinery runs. The same sweep against a real model: configs/endpoint.yaml (see README.md)."
 
 test: install-dev lint types imports  ## what continuous integration runs
 	$(BIN)/python -m pytest $(TESTS) --cov --cov-report=term:skip-covered --cov-fail-under=90
