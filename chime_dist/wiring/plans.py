@@ -82,10 +82,19 @@ def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
     runs = expand(sweep, registry.resolve)
     # Loading a task list can take seconds and every ordering shares it.
     tasks: dict[str, Sequence[Task]] = {}
+    # Methods and backbones of one ordering share its streams, and ordering thousands of tasks takes tens of ms.
+    orderings: dict[tuple[str, int], Ordering] = {}
+    planned = []
     for run in runs:
-        if (key := _key(run.benchmark)) not in tasks:
-            tasks[key] = registry.benchmark(run.benchmark).tasks()
-    return tuple(_planned(run, tasks[_key(run.benchmark)]) for run in runs)
+        benchmark = _key(run.benchmark)
+        if benchmark not in tasks:
+            tasks[benchmark] = registry.benchmark(run.benchmark).tasks()
+        # A sweep has one protocol, so benchmark and index say which ordering it is.
+        place = (benchmark, run.ordering)
+        if place not in orderings:
+            orderings[place] = order_tasks(tasks[benchmark], _split_params(run), run.ordering)
+        planned.append(_planned(run, orderings[place]))
+    return tuple(planned)
 
 
 def with_forks(runs: Sequence[PlannedRun], entries: Mapping[str, RunEntry]) -> tuple[PlannedRun, ...]:
@@ -124,8 +133,7 @@ def warnings(runs: Sequence[PlannedRun]) -> list[str]:
     return list(dict.fromkeys(warning for warning in found if warning is not None))
 
 
-def _planned(run: RunConfig, tasks: Sequence[Task]) -> PlannedRun:
-    ordering = order_tasks(tasks, _split_params(run), run.ordering)
+def _planned(run: RunConfig, ordering: Ordering) -> PlannedRun:
     if not ordering.train:
         raise ConfigError(f"{run.run_id}: the train split is empty; give the benchmark more tasks")
     shape = StreamShape(

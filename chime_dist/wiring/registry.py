@@ -40,11 +40,6 @@ def _entry_points(kind: Kind) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"chime_dist.{kind}s")}
 
 
-def names(kind: Kind) -> list[str]:
-    """Registered names, sorted."""
-    return sorted(_entry_points(kind))
-
-
 @cache
 def _load(kind: Kind, name: str) -> Pluggable:
     known = _entry_points(kind)

@@ -62,25 +62,21 @@ class RayCluster:
         kind: type[Any],
         name: str,
         *args: Any,
-        cpus: float = 0.0,
         here: bool = False,
-        restarts: int = -1,
-        environment: dict[str, str] | None = None,
     ) -> str:
-        """Create an actor; returns its name, by which any process of the cluster finds it. ``here`` keeps it on
-        the driver's node; ``restarts`` -1 is without limit. Arguments hold no handles: a restart must not depend
-        on what another process keeps alive.
+        """Create an actor that is restarted without limit; returns its name, by which any process of the cluster
+        finds it. ``here`` keeps it on the driver's node. Arguments hold no handles: a restart must not depend on
+        what another process keeps alive.
 
         Task retries are off: a repeated call is the caller's decision (C2). Raises ServiceError where the name is
         taken, naming it (C3).
         """
         options: dict[str, Any] = {
             "name": f"chime-{self._launch}-{name}",
-            "num_cpus": cpus,
-            "max_restarts": restarts,
+            "num_cpus": 0,
+            "max_restarts": -1,
             "max_task_retries": 0,
             "max_concurrency": ACTOR_CALLS,
-            "runtime_env": {"env_vars": environment or {}},
         }
         if here:
             node = ray.get_runtime_context().get_node_id()
