@@ -17,10 +17,11 @@ from chime_dist.ports.method import (
     Prepared,
     Reflection,
     ReflectionContext,
+    StepHook,
 )
-from chime_dist.ports.models import Backbone, Models
+from chime_dist.ports.models import Backbone, Models, Pacer
 from chime_dist.ports.results import RecordStore
-from chime_dist.ports.work import Appended, Change, Completed, Journal, Lease, Queue
+from chime_dist.ports.work import Appended, Change, Completed, DriverToken, Journal, Lease, Queue
 
 __all__ = [
     "Action",
@@ -35,6 +36,7 @@ __all__ = [
     "CommitReply",
     "CommitRequest",
     "Completed",
+    "DriverToken",
     "Embedder",
     "EmbedderFingerprint",
     "Environment",
@@ -46,10 +48,12 @@ __all__ = [
     "Models",
     "Namespace",
     "Observation",
+    "Pacer",
     "Prepared",
     "Queue",
     "RecordStore",
     "Reflection",
     "ReflectionContext",
+    "StepHook",
     "TaskView",
 ]

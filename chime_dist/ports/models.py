@@ -39,3 +39,22 @@ class Models(Protocol):
     async def probe(self, budget_s: float) -> None:
         """Every model of the run answers a small request; raises the BackboneError or EmbeddingError of one."""
         ...
+
+
+class Pacer(Protocol):
+    """Who may call one backbone now: its limits, and a pause that everybody keeps. See ``core.pacing``."""
+
+    async def enter(self, call: str, tokens: int, lasts_s: float) -> float:
+        """0 lets ``call`` in; anything else is how many seconds to wait before asking again.
+
+        ``tokens`` is what its prompt is thought to cost; ``lasts_s`` after entering it stops counting as in
+        flight. ``call`` is unique to an attempt.
+        """
+        ...
+
+    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+        """``call`` ended and cost so many tokens more than thought.
+
+        ``slow_down`` is None unless the server asked everybody to wait: then the seconds it named, or 0.
+        """
+        ...

@@ -15,11 +15,13 @@ import pytest
 from pydantic import SecretStr, ValidationError
 from structlog.testing import capture_logs
 
+from chime_dist.adapters.local.pacer import LocalPacer
 from chime_dist.adapters.models.chat import ChatBackbone
 from chime_dist.adapters.models.chat_request import ChatSettings, request_body
 from chime_dist.core.chat_reply import assistant_message
 from chime_dist.core.episode import Usage
 from chime_dist.core.model_call import ChatRequest
+from chime_dist.core.pacing import RAMP_GAP_S, PaceLimits
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.errors import BackboneError
 from tests.adapters.stub_server import (
@@ -65,12 +67,16 @@ class SkippingClock:
 
 @asynccontextmanager
 async def talking_to(
-    *behaviours: Behaviour, uniform: Callable[[], float] = lambda: 0.0, **settings: Any
+    *behaviours: Behaviour,
+    uniform: Callable[[], float] = lambda: 0.0,
+    limits: PaceLimits | None = None,
+    **settings: Any,
 ) -> AsyncIterator[tuple[ChatBackbone, StubServer, SkippingClock]]:
     clock = SkippingClock()
     async with StubServer(list(behaviours)) as server:
         known = {"name": "stub", "base_url": server.url, "model": "m", "retry": RetryPolicy(jitter=False)}
-        backbone = ChatBackbone(ChatSettings(**(known | settings)), clock, uniform)
+        pacer = LocalPacer(clock, limits or PaceLimits())
+        backbone = ChatBackbone(ChatSettings(**(known | settings)), clock, uniform, pacer)
         try:
             yield backbone, server, clock
         finally:
@@ -359,6 +365,60 @@ async def test_requests_in_flight_are_unlimited_by_default_and_limited_where_ask
     async with talking_to(drips(0.001, times=2), max_connections=2) as (backbone, server, _):
         await asyncio.gather(*(backbone.complete(ASK, budget_s=60) for _ in range(8)))
         assert server.most_in_flight <= 2
+
+
+async def test_one_refusal_makes_every_caller_wait() -> None:
+    """A9: a 503 with Retry-After 2 pauses the backbone for all; callers who were not refused wait too, and then
+    come one by one."""
+    arrivals: list[float] = []
+    refused = answers({"error": {"message": "busy"}}, status=503, Retry_After="2")
+    async with talking_to(refused, answers(), retry=RetryPolicy(max_retries=0)) as (backbone, server, clock):
+        with pytest.raises(BackboneError):
+            await backbone.complete(ASK, budget_s=1000)
+        began = clock.monotonic()
+
+        async def ask() -> None:
+            await backbone.complete(ASK, budget_s=1000)
+            arrivals.append(clock.monotonic() - began)
+
+        await asyncio.gather(*(ask() for _ in range(8)))
+    assert len(server.received) == 9
+    assert sum(clock.waits) == pytest.approx(2 + 7 * RAMP_GAP_S, rel=0.1)
+    assert min(arrivals) > 1.9
+
+
+async def test_limits_hold_for_all_callers_of_a_backbone() -> None:
+    """24 requests a minute: two at once, then one about every 2.7 s; the third of three waits."""
+    async with talking_to(answers(), limits=PaceLimits(requests_per_minute=24)) as (backbone, server, clock):
+        await asyncio.gather(*(backbone.complete(ASK, budget_s=100) for _ in range(3)))
+    assert len(server.received) == 3
+    assert sum(clock.waits) == pytest.approx(60 / 22, rel=0.1)
+
+
+async def test_tokens_that_a_reply_reports_are_settled() -> None:
+    """A reply of 9 tokens, far more than the few bytes of this prompt suggest, holds back the next call."""
+    limits = PaceLimits(tokens_per_minute=12)
+    async with talking_to(answers(), limits=limits) as (backbone, _, clock):
+        await backbone.complete(ASK, budget_s=1000)
+        await backbone.complete(ASK, budget_s=1000)
+    # A bucket of one token; 9 spent leave 8 owed, paid at 11/60 a second.
+    assert sum(clock.waits) == pytest.approx(8 * 60 / 11, rel=0.05)
+
+
+async def test_limits_without_room_in_time_are_named() -> None:
+    """Ours to mend, so no blame of the agent: the code is ``rate_limited`` and the message names the setting."""
+    limits = PaceLimits(max_in_flight=1)
+    async with talking_to(hangs(), limits=limits) as (backbone, server, _):
+        held = asyncio.create_task(backbone.complete(ASK, budget_s=1000))
+        await server.reached.wait()
+        with pytest.raises(BackboneError, match=r"raise them, or lower cluster\.slots") as caught:
+            await backbone.complete(ASK, budget_s=5)
+        held.cancel()
+        await asyncio.gather(held, return_exceptions=True)
+        assert (caught.value.code, caught.value.retriable) == ("rate_limited", True)
+        # The cancelled call gave its place back.
+        with pytest.raises(BackboneError, match="budget"):
+            await backbone.complete(ASK, budget_s=0.3)
 
 
 def test_one_backbone_serves_several_event_loops() -> None:

@@ -2,7 +2,9 @@
 
 One call is a loop of attempts under ``core.retry``: every attempt is one POST whose connecting, waiting and body
 are under a single wall-clock timeout (a dripping server cannot stretch it, A7), and attempts plus waits stay
-inside the caller's budget. What a reply means is ``core.chat_reply``'s business.
+inside the caller's budget. Before each attempt the backbone's ``Pacer`` lets it in: its limits hold for all
+callers together, and one 429 or 503 makes them all wait (A9). What a reply means is ``core.chat_reply``'s
+business.
 
 Prompts, replies and keys never enter a log event.
 """
@@ -12,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import uuid
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
@@ -20,31 +24,54 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import structlog
 
+from chime_dist.adapters.local.pacer import LocalPacer
 from chime_dist.adapters.models.chat_request import ChatSettings, request_body
 from chime_dist.core.chat_reply import classify_failure, fitting_max_tokens, read_completion
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.model_call import ChatReply, ChatRequest
+from chime_dist.core.pacing import PaceLimits
 from chime_dist.core.retry import Attempt, GiveUp, retry_after_seconds
 from chime_dist.core.text import whole_characters
 from chime_dist.errors import BackboneError
-from chime_dist.ports import Clock
+from chime_dist.ports import Clock, Pacer
 
 log = structlog.get_logger()
+
+BYTES_PER_TOKEN = 4
+"""What a prompt is thought to cost before the server has counted it; the difference is settled afterwards."""
+_SLOW_DOWN = frozenset({429, 503, 529})
+"""Statuses by which a server asks all of its callers to wait."""
+_LEFT_S = 60.0
+"""How long after its timeout an attempt stops counting as in flight where nobody could say that it ended."""
+
+_NO_ROOM = BackboneError(
+    "its limits (cluster.endpoints) left no room within the call's budget: raise them, or lower cluster.slots",
+    "rate_limited",
+    retriable=True,
+)
 
 
 class ChatBackbone:
     """Implements ``ports.Backbone``.
 
     Connections are pooled per event loop, so one instance may be used from several; ``close`` releases those of
-    the loop it runs on. ``uniform`` draws the retry jitter from [0, 1).
+    the loop it runs on. ``uniform`` draws the retry jitter from [0, 1). ``pacer`` is shared by all that call this
+    backbone; None keeps a slow-down among the callers of this object.
     """
 
-    def __init__(self, settings: ChatSettings, clock: Clock, uniform: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        settings: ChatSettings,
+        clock: Clock,
+        uniform: Callable[[], float] = random.random,
+        pacer: Pacer | None = None,
+    ) -> None:
         self._settings = settings
         self._clock = clock
         self._uniform = uniform
+        self._pacer = pacer or LocalPacer(clock, PaceLimits())
         self._url = f"{settings.base_url}/chat/completions"
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
 
     async def complete(self, request: ChatRequest, budget_s: float) -> ChatReply:
         """One completion within ``budget_s`` seconds, retries and waits included (R37).
@@ -53,13 +80,11 @@ class ChatBackbone:
 
         Raises BackboneError. Its code is ``budget`` where the budget ended before anything failed (the model
         was still working), else that of the last failure: so a caller can tell a slow agent from a broken
-        endpoint.
+        endpoint. It is ``rate_limited`` where the backbone's limits left no room in time.
         """
         call = _Call(self._settings, request, Deadline.after(budget_s, self._clock.monotonic))
         while True:
-            attempt = self._settings.retry.attempt(call.deadline.remaining_s)
-            if isinstance(attempt, GiveUp):
-                raise self._failed(call, call.budget_error(), attempt.reason)
+            attempt = await self._let_in(call)
             try:
                 reply = await self._attempt(call, attempt)
             except BackboneError as error:
@@ -69,9 +94,33 @@ class ChatBackbone:
 
     async def close(self) -> None:
         """Close the connections of the running event loop."""
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
+        here = self._loops.pop(asyncio.get_running_loop(), None)
+        if here is not None and here.session is not None:
+            await here.session.close()
+
+    async def _let_in(self, call: _Call) -> Attempt:
+        """Wait until the backbone's pace lets the call's next attempt in; raises where the budget ends first.
+
+        Callers ask in order, so that only the first of them polls.
+        """
+        try:
+            tokens = call.thought_tokens()
+        except BackboneError as error:
+            raise self._failed(call, error, "not_retriable") from None
+        try:
+            async with asyncio.timeout(call.deadline.remaining_s), self._here().turnstile:
+                while True:
+                    attempt = self._settings.retry.attempt(call.deadline.remaining_s)
+                    if isinstance(attempt, GiveUp):
+                        raise self._failed(call, call.budget_error(), attempt.reason)
+                    wait_s = await self._pacer.enter(call.flight, tokens, attempt.timeout_s + _LEFT_S)
+                    if wait_s <= 0:
+                        return attempt
+                    if wait_s >= call.deadline.remaining_s:
+                        raise TimeoutError
+                    await self._clock.sleep(wait_s)
+        except TimeoutError:
+            raise self._failed(call, call.last_error or _NO_ROOM, "budget_spent") from None
 
     async def _recover(self, call: _Call, attempt: Attempt, error: BackboneError) -> None:
         """Prepare the next attempt after ``error``, or raise."""
@@ -102,6 +151,24 @@ class ChatBackbone:
         await self._clock.sleep(then.seconds)
 
     async def _attempt(self, call: _Call, attempt: Attempt) -> ChatReply:
+        """One request of a call that was let in."""
+        beyond, slow_down = 0, None
+        try:
+            reply = await self._post(call, attempt)
+            beyond = reply.usage.prompt_tokens + reply.usage.completion_tokens - call.thought_tokens()
+            return reply
+        except BackboneError as error:
+            if error.status is not None:
+                beyond = -call.thought_tokens()
+            if error.status in _SLOW_DOWN:
+                slow_down = error.retry_after_s or 0.0
+                log.warning("backbone.slowed_down", **call.labels, status=error.status, asked_s=slow_down)
+            raise
+        finally:
+            await self._pacer.leave(call.flight, beyond, slow_down)
+            call.flight = uuid.uuid4().hex
+
+    async def _post(self, call: _Call, attempt: Attempt) -> ChatReply:
         body = call.body()
         call.requests += 1
         try:
@@ -136,15 +203,14 @@ class ChatBackbone:
         return bytes(content)
 
     def _session(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None or session.closed:
+        here = self._here()
+        if here.session is None or here.session.closed:
             settings = self._settings
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
             headers |= {name: value.get_secret_value() for name, value in settings.headers.items()}
             if settings.api_key is not None:
                 headers["Authorization"] = f"Bearer {settings.api_key.get_secret_value()}"
-            session = aiohttp.ClientSession(
+            here.session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=settings.max_connections, keepalive_timeout=settings.keep_alive_s
                 ),
@@ -153,8 +219,10 @@ class ChatBackbone:
                 headers=headers,
                 trust_env=settings.trust_env,
             )
-            self._sessions[loop] = session
-        return session
+        return here.session
+
+    def _here(self) -> _Loop:
+        return self._loops.setdefault(asyncio.get_running_loop(), _Loop())
 
     def _replied(self, call: _Call, reply: ChatReply) -> ChatReply:
         latency_s = self._clock.monotonic() - call.started_at
@@ -188,6 +256,14 @@ class ChatBackbone:
         return BackboneError(message, error.code, error.status, error.retriable, error.retry_after_s)
 
 
+@dataclass(slots=True)
+class _Loop:
+    """What belongs to one event loop."""
+
+    session: aiohttp.ClientSession | None = None
+    turnstile: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class _Call:
     """What one ``complete`` remembers between its attempts."""
 
@@ -202,19 +278,27 @@ class _Call:
         self.max_tokens = min(limits, default=None)
         self.labels: dict[str, Any] = {"backbone": settings.name, "session": request.session_id}
         self.headers = {"x-session-id": quote(request.session_id, safe=":/")}
+        self.flight = uuid.uuid4().hex
+        """Names the next attempt, or the one in flight, to the pacer."""
         self._settings = settings
         self._request = request
         self._shrunk = False
+        self._body: bytes | None = None
 
     def body(self) -> bytes:
         """The request's bytes; raises BackboneError where it holds what JSON cannot."""
-        try:
-            text = json.dumps(
-                request_body(self._settings, self._request, self.max_tokens), ensure_ascii=False, allow_nan=False
-            )
-        except (TypeError, ValueError) as error:
-            raise BackboneError(f"the request cannot be written as JSON: {error}", "bad_request") from None
-        return whole_characters(text).encode()
+        if self._body is None:
+            try:
+                body = request_body(self._settings, self._request, self.max_tokens)
+                text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+            except (TypeError, ValueError) as error:
+                raise BackboneError(f"the request cannot be written as JSON: {error}", "bad_request") from None
+            self._body = whole_characters(text).encode()
+        return self._body
+
+    def thought_tokens(self) -> int:
+        """What the prompt is thought to cost before the server has counted it; raises like ``body``."""
+        return len(self.body()) // BYTES_PER_TOKEN
 
     def shrink(self, sentence: str) -> bool:
         """Lower the output limit to what an overflow's sentence leaves room for; at most once."""
@@ -223,7 +307,7 @@ class _Call:
         smaller = fitting_max_tokens(sentence, self.max_tokens)
         if smaller is None:
             return False
-        self.max_tokens, self._shrunk = smaller, True
+        self.max_tokens, self._shrunk, self._body = smaller, True, None
         return True
 
     def budget_error(self) -> BackboneError:

@@ -36,6 +36,11 @@ class RedisKeys:
         return f"{self.prefix}*"
 
     @property
+    def driver(self) -> str:
+        """The driver's token: who drives the launch now; runs out by itself."""
+        return f"{self.prefix}driver"
+
+    @property
     def turn(self) -> str:
         """Number of the driver's turn; its absence means that the launch's keys were lost."""
         return f"{self.prefix}turn"
@@ -76,3 +81,11 @@ class RedisKeys:
     def journal(self, run_id: str) -> str:
         """List of a run's sealed journal lines; index = position."""
         return f"{self.prefix}journal:{run_id}"
+
+    def pace(self, backbone: str) -> str:
+        """Hash: what is left of a backbone's rates, and its pause."""
+        return f"{self.prefix}pace:{backbone}"
+
+    def flights(self, backbone: str) -> str:
+        """Sorted set: calls to a backbone -> when each stops counting."""
+        return f"{self.prefix}flights:{backbone}"

@@ -16,6 +16,8 @@ from redis.commands.core import AsyncScript
 
 from chime_dist.adapters.lease_token import LeaseToken
 from chime_dist.adapters.redis.keys import CHANGES_KEPT, GROUP, NOBODY, RedisKeys
+from chime_dist.core import pacing
+from chime_dist.core.pacing import PaceLimits
 
 
 class Delivered(NamedTuple):
@@ -110,6 +112,27 @@ class QueueScripts:
         return str(last), [Told(kind, run, unit, int(head)) for kind, run, unit, head in told]
 
 
+class DriverScripts:
+    """Atomic steps of the launch's driver token."""
+
+    def __init__(self, client: Redis, keys: RedisKeys) -> None:
+        self._keys = [keys.driver]
+        self._hold = _script(client, "hold")
+        self._leave = _script(client, "leave")
+
+    async def hold(self, ours: str, lasts_ms: int, dead: str = "") -> tuple[str, int]:
+        """Take or renew the token; returns whose it is now and for how many milliseconds more.
+
+        A token equal to ``dead`` is taken from its holder.
+        """
+        holder, left_ms = await self._hold(self._keys, [ours, lasts_ms, dead])
+        return str(holder), int(left_ms)
+
+    async def leave(self, ours: str) -> bool:
+        """Give the token back; False where it is not ours."""
+        return bool(await self._leave(self._keys, [ours]))
+
+
 class JournalScripts:
     """Atomic steps of one launch's journals."""
 
@@ -124,11 +147,43 @@ class JournalScripts:
         return str(await self._append(keys, [run_id, fence, position, line, CHANGES_KEPT]))
 
 
+class PaceScripts:
+    """Atomic steps of one backbone's pace; see ``core.pacing``."""
+
+    def __init__(self, client: Redis, keys: RedisKeys, backbone: str, limits: PaceLimits) -> None:
+        self._keys = [keys.pace(backbone), keys.flights(backbone)]
+        self._limits = limits
+        self._enter = _script(client, "pace_enter")
+        self._leave = _script(client, "pace_leave")
+
+    async def enter(self, call: str, tokens: int, lasts_s: float, now: float | None = None) -> float:
+        """Seconds to wait, 0 for a call that is in. ``now`` None is the server's clock."""
+        limits, rules = self._limits, pacing
+        args = (
+            *("" if now is None else now, call, tokens, lasts_s),
+            *(limits.max_in_flight or 0, limits.requests_per_minute or 0, limits.tokens_per_minute or 0),
+            *(rules.MINUTE_S, rules.BURST_SHARE, rules.RAMP_S, rules.RAMP_GAP_S, rules.ROOM_POLL_S),
+            rules.SHORTEST_WAIT_S,
+        )
+        return float(await self._enter(self._keys, args))
+
+    async def leave(
+        self, call: str, tokens_beyond: int, slow_down: float | None, now: float | None = None
+    ) -> None:
+        """The call ended; see ``core.pacing.Pace.leave``. ``now`` None is the server's clock."""
+        args = (
+            *("" if now is None else now, call, tokens_beyond, "" if slow_down is None else slow_down),
+            *(self._limits.tokens_per_minute or 0, pacing.BURST_SHARE),
+            *(pacing.FIRST_PAUSE_S, pacing.LONGEST_PAUSE_S),
+        )
+        await self._leave(self._keys, args)
+
+
 class _Script:
     def __init__(self, script: AsyncScript) -> None:
         self._script = script
 
-    async def __call__(self, keys: Sequence[str], args: Sequence[str | int]) -> Any:
+    async def __call__(self, keys: Sequence[str], args: Sequence[str | int | float]) -> Any:
         return await self._script(keys, args)
 
 

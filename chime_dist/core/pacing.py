@@ -1,0 +1,153 @@
+"""When a call may be sent to a backbone that has limits: rates, calls in flight, and a slow-down that all share.
+
+A provider counts requests and tokens over a minute, a server of one's own has room for so many calls, and one
+that answers 429 or 503 wants everybody to wait, not only the caller who was told (A9). A ``Pace`` says how long
+the next call must wait; it sleeps nowhere and reads no clock. Durations are seconds, ``now`` is any clock's
+reading in seconds.
+
+Rates are token buckets that hold a twelfth of a minute's allowance and refill so slowly that no window of 60
+seconds exceeds the allowance. What a reply costs in tokens is known afterwards: a call is let in while the bucket
+is not empty, and the rest of its cost is owed, so a window may exceed the allowance by what was in flight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from chime_dist.core.frozen import Frozen
+
+MINUTE_S = 60.0
+BURST_SHARE = 12
+"""A bucket holds this part of a minute's allowance."""
+FIRST_PAUSE_S = 1.0
+"""Pause after the first slow-down in a row; it doubles with every further one."""
+LONGEST_PAUSE_S = 60.0
+"""Longest pause that we choose; a server's Retry-After may ask for more."""
+RAMP_S = 2.0
+"""So long after a pause calls are let in one by one."""
+RAMP_GAP_S = 0.05
+"""The gap between them."""
+ROOM_POLL_S = 0.05
+"""How soon to ask again for room in flight."""
+SHORTEST_WAIT_S = 1e-3
+"""Less is no wait: it may be what rounding leaves."""
+
+
+class PaceLimits(Frozen):
+    """What a backbone takes; None is no limit."""
+
+    requests_per_minute: int | None = Field(default=None, ge=2)
+    tokens_per_minute: int | None = Field(default=None, ge=2)
+    """Prompt and output together."""
+    max_in_flight: int | None = Field(default=None, ge=1)
+    """Calls at a time."""
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return (self.requests_per_minute, self.tokens_per_minute, self.max_in_flight) != (None, None, None)
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A rate. ``level`` may be negative: what is owed."""
+
+    capacity: float
+    per_s: float
+    level: float
+    at: float
+
+    @classmethod
+    def of(cls, per_minute: int, now: float) -> Bucket:
+        """A full bucket; no 60 seconds let more than ``per_minute`` through."""
+        capacity = max(1.0, per_minute / BURST_SHARE)
+        return cls(capacity, (per_minute - capacity) / MINUTE_S, capacity, now)
+
+    def wait_s(self, now: float, need: float) -> float:
+        """Seconds until the level reaches ``need``; 0 where it has."""
+        self.level = min(self.capacity, self.level + max(0.0, now - self.at) * self.per_s)
+        self.at = max(self.at, now)
+        return max(0.0, need - self.level) / self.per_s
+
+    def take(self, amount: float) -> None:
+        """Take out, or put back where ``amount`` is negative; never above the capacity."""
+        self.level = min(self.capacity, self.level - amount)
+
+
+@dataclass(slots=True)
+class Pace:
+    """The state of one backbone's limits. ``enter`` and ``leave`` are its only transitions."""
+
+    limits: PaceLimits
+    now: float
+    """Where its clock stands when it is made."""
+    paused_until: float = field(init=False, default=float("-inf"))
+    pauses: int = field(init=False, default=0)
+    """Slow-downs since the last call that succeeded."""
+    _entered_at: float = field(init=False, default=float("-inf"))
+    _in_flight: dict[str, float] = field(init=False, default_factory=dict)
+    _requests: Bucket | None = field(init=False, default=None)
+    _tokens: Bucket | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.limits.requests_per_minute is not None:
+            self._requests = Bucket.of(self.limits.requests_per_minute, self.now)
+        if self.limits.tokens_per_minute is not None:
+            self._tokens = Bucket.of(self.limits.tokens_per_minute, self.now)
+
+    def enter(self, now: float, call: str, tokens: int, lasts_s: float) -> float:
+        """0 lets ``call`` in; anything else is how long to wait before asking again.
+
+        ``tokens`` is what the prompt is thought to cost. A call that never leaves (its process was killed) stops
+        counting ``lasts_s`` after it entered. Asked again for a call that is in, it changes nothing.
+        """
+        if self._in_flight.get(call, now) > now:
+            return 0.0
+        wait = self._wait_s(now)
+        if wait > 0:
+            return wait
+        if self._requests is not None:
+            self._requests.take(1)
+        if self._tokens is not None:
+            self._tokens.take(tokens)
+        self._in_flight[call] = now + lasts_s
+        self._entered_at = now
+        return 0.0
+
+    def leave(self, now: float, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+        """``call`` ended and cost ``tokens_beyond`` more than was thought (less, where negative).
+
+        ``slow_down`` is None for a call that was answered; a server that said 429 or 503 gives what it asked for
+        in seconds, 0 where it asked for nothing. Callers that were refused together count as one slow-down. A call
+        that is not in changes nothing.
+        """
+        if self._in_flight.pop(call, None) is None:
+            return
+        if self._tokens is not None:
+            self._tokens.take(tokens_beyond)
+        if slow_down is None:
+            if now >= self.paused_until:
+                self.pauses = 0
+            return
+        pause = slow_down
+        if now >= self.paused_until:
+            self.pauses += 1
+            # Bounded, because 2.0 to a four-digit power does not fit a float.
+            pause = max(pause, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.pauses - 1, 60)))
+        self.paused_until = max(self.paused_until, now + pause)
+
+    def _wait_s(self, now: float) -> float:
+        waits = [self.paused_until - now]
+        if now < self.paused_until + RAMP_S:
+            waits.append(self._entered_at + RAMP_GAP_S - now)
+        if self._requests is not None:
+            waits.append(self._requests.wait_s(now, 1.0))
+        if self._tokens is not None:
+            waits.append(self._tokens.wait_s(now, 0.0))
+        if self.limits.max_in_flight is not None:
+            self._in_flight = {call: until for call, until in self._in_flight.items() if until > now}
+            waits.append(ROOM_POLL_S if len(self._in_flight) >= self.limits.max_in_flight else 0.0)
+        wait = max(waits)
+        return wait if wait >= SHORTEST_WAIT_S else 0.0
