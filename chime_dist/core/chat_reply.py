@@ -146,6 +146,19 @@ def fitting_max_tokens(message: str, requested: int) -> int | None:
     return fitting if requested / 8 <= fitting < requested and fitting >= 1 else None
 
 
+def tokens_too_many(message: str, output_tokens: int) -> int | None:
+    """By how many tokens a prompt must shrink for its output to have room, read from an overflow's sentence (R36).
+
+    Room is ``output_tokens``, or a quarter of the context where that is less. None where the sentence holds no
+    figures, or only says "at least".
+    """
+    limit, prompt = _CONTEXT_LIMIT.search(message), _PROMPT_TOKENS.search(message)
+    if limit is None or prompt is None or prompt[1]:
+        return None
+    context = int(limit[1])
+    return max(1, int(prompt[2]) + min(output_tokens, context // 4) - context)
+
+
 def assistant_message(reply: ChatReply) -> Message:
     """The reply as it may stand in a history: arguments are always valid JSON, names never empty (A1).
 

@@ -49,6 +49,8 @@ class EndReason(StrEnum):
     EMBEDDER = "embedder"
     BENCHMARK = "benchmark"
     WORKER_LOST = "worker_lost"
+    OOM = "oom"
+    """Memory ran out: the attempt said so, or the worker was killed for it on the unit's last delivery."""
     UNKNOWN = "unknown"
 
 
@@ -59,6 +61,7 @@ INFRA_REASONS = frozenset(
         EndReason.EMBEDDER,
         EndReason.BENCHMARK,
         EndReason.WORKER_LOST,
+        EndReason.OOM,
         EndReason.UNKNOWN,
     }
 )
@@ -75,6 +78,8 @@ class Usage(Frozen):
     completion_tokens: int = 0
     cached_tokens: int = 0
     """Prompt tokens the server took from its prefix cache, where it says so."""
+    left_out: int = 0
+    """Observations that were left out of prompts, because they were too long (R36)."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -83,6 +88,7 @@ class Usage(Frozen):
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            left_out=self.left_out + other.left_out,
         )
 
 
@@ -170,6 +176,12 @@ class Trajectory(Frozen):
     recalls: tuple[Recall, ...] = ()
     steps: tuple[Step, ...] = ()
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the benchmark remarked on the way (see ``ports.Observation``), each once, in order."""
+        told = (step.data.get("flags", ()) for step in self.steps if step.kind in ("action", "observation"))
+        return tuple(dict.fromkeys(str(flag) for flags in told for flag in flags))
+
 
 class Proposal(Frozen):
     """What an episode wants committed at its position.
@@ -215,6 +227,13 @@ class EpisodeRecord(Frozen):
     usage: dict[str, Usage] = {}
     """By role."""
     worker: str = ""
+    flags: tuple[str, ...] = ()
+    """See ``Trajectory.flags``."""
+
+    @property
+    def unreported(self) -> bool:
+        """Whether nobody lived to tell of it: it closes a unit's deliveries and is no attempt itself."""
+        return self.end_reason in (EndReason.WORKER_LOST, EndReason.OOM) and self.duration_s == 0.0
 
 
 class EpisodeTrace(Frozen):

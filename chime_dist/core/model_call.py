@@ -16,6 +16,8 @@ class Turn(Frozen):
     """A prompt of a method, ``METHOD/NAME``: the file ``methods/METHOD/prompts/NAME.j2`` with the blocks
     ``system`` and ``user``."""
     variables: dict[str, Json] = {}
+    """What the template needs. ``steps``, where it is one, holds a trajectory's steps: of a prompt that is too
+    long the oldest observations among them are left out (R36), like those in ``history``."""
     conversation: tuple[Message, ...] = ()
     """The task's own messages. They stand between the system block and the user block, so that every role of
     an episode shares the longest possible prefix; the user block joins the last message if that is a user's."""

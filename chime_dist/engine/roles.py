@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import structlog
+
 from chime_dist.config.models import BackboneModel
+from chime_dist.core.chat_reply import tokens_too_many
+from chime_dist.core.deadline import Deadline
 from chime_dist.core.episode import Role
 from chime_dist.core.model_call import ChatReply, ChatRequest, Turn
+from chime_dist.core.trimming import estimated_tokens, without, without_half
 from chime_dist.core.vector import Vector
 from chime_dist.engine.prompting import PromptLibrary
+from chime_dist.errors import BackboneError
 from chime_dist.ports import Backbone, Embedder
+
+log = structlog.get_logger()
 
 
 class RoleRunner:
@@ -24,8 +33,32 @@ class RoleRunner:
         self._prompts = prompts
 
     async def turn(self, turn: Turn, session_id: str, budget_s: float) -> ChatReply:
-        """See ``ports.Models.turn``."""
-        request = ChatRequest(
+        """See ``ports.Models.turn``. A prompt that is too long loses its oldest observations (R36): by our
+        estimate before it is sent, by the server's word after it refused; ``usage.left_out`` counts them."""
+        request, left_out = self._request(turn, session_id), 0
+        beyond = estimated_tokens(request.messages, request.tools) - self._model.max_input_tokens
+        trimmed = without(turn, beyond) if beyond > 0 else None
+        deadline = Deadline.after(budget_s, time.monotonic)
+        while True:
+            if trimmed is not None:
+                turn, left_out = trimmed.turn, left_out + trimmed.left_out
+                request = self._request(turn, session_id)
+                log.warning("prompt.trimmed", role=self._role.value, session=session_id, left_out=left_out)
+            try:
+                reply = await self._backbone.complete(request, deadline.remaining_s)
+            except BackboneError as error:
+                if error.code != "context_overflow":
+                    raise
+                too_many = tokens_too_many(error.message, request.max_tokens or 0)
+                trimmed = without_half(turn) if too_many is None else without(turn, too_many)
+                if trimmed is None:
+                    raise
+            else:
+                usage = reply.usage.model_copy(update={"left_out": left_out})
+                return reply.model_copy(update={"usage": usage}) if left_out else reply
+
+    def _request(self, turn: Turn, session_id: str) -> ChatRequest:
+        return ChatRequest(
             messages=self._prompts.render(turn),
             tools=turn.tools,
             response_schema=turn.response_schema,
@@ -34,7 +67,6 @@ class RoleRunner:
             max_tokens=self._model.output_limit(self._role, turn.max_tokens),
             session_id=session_id,
         )
-        return await self._backbone.complete(request, budget_s)
 
     async def probe(self, budget_s: float) -> None:
         """One token, as proof that the backbone completes (A9); raises BackboneError."""
