@@ -9,6 +9,14 @@ Message = dict[str, Json]
 """A chat message as the OpenAI-compatible API spells it: role, content, tool_calls, tool_call_id."""
 
 
+class Note(Frozen):
+    """Words of ours between two turns of the executor: part of the plan or the memories, never an observation."""
+
+    after: int
+    """How many messages of the history come before it."""
+    text: str
+
+
 class Turn(Frozen):
     """What a method asks of a role. Rendered by the role's actor, so only variables travel."""
 
@@ -23,6 +31,9 @@ class Turn(Frozen):
     an episode shares the longest possible prefix; the user block joins the last message if that is a user's."""
     history: tuple[Message, ...] = ()
     """Messages after the rendered ones, oldest first."""
+    notes: tuple[Note, ...] = ()
+    """Said as the user's words inside the history, oldest first. A note joins the message before it if that is a
+    user's; it stays where that message is left out of a prompt that is too long (R36)."""
     tools: tuple[dict[str, Json], ...] = ()
     """OpenAI tool definitions; empty omits the field."""
     response_schema: dict[str, Json] | None = None

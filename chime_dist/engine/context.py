@@ -10,12 +10,11 @@ from typing import Literal, TypeVar
 from chime_dist.core.chat_reply import assistant_message
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.episode import EndReason, Json, Recall, Role, Step, Trajectory, Unit, Usage
-from chime_dist.core.model_call import ChatReply, Message, Turn
-from chime_dist.core.task import TaskView
+from chime_dist.core.model_call import ChatReply, Message, Note, Turn
 from chime_dist.core.text import is_visible
 from chime_dist.core.vector import Vector
 from chime_dist.engine.action import action_schema, json_action, native_action
-from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models
+from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models, StepHook
 
 T = TypeVar("T")
 
@@ -81,17 +80,14 @@ class RunningEpisode:
         self._unit = unit
         self._benchmark = benchmark
         self._environment = environment
+        self.view = environment.view
+        """See ``ports.EpisodeContext``; kept, because a benchmark may build it anew whenever it is asked."""
         self._bank = bank
         self._models = models
         self._plan: str | None = None
         self._recalls: list[Recall] = []
         self._steps: list[Step] = []
         self.end_reason: EndReason | None = None
-
-    @property
-    def view(self) -> TaskView:
-        """See ``ports.EpisodeContext``."""
-        return self._environment.view
 
     @property
     def action_mode(self) -> Literal["tools", "json_schema"]:
@@ -120,12 +116,17 @@ class RunningEpisode:
             vector_name=vector_name,
             limit=limit,
             min_similarity=min_similarity,
+            frozen=self._unit.phase == "eval",
         )
         return await self._models.in_time(lambda: self._bank.search(asked), "the bank"), version
 
     async def turn(self, role: Role, turn: Turn) -> ChatReply:
         """See ``ports.EpisodeContext``."""
-        return await self._models.turn(role, turn)
+        reply = await self._models.turn(role, turn)
+        if reply.usage.left_out:
+            detail: dict[str, Json] = {"role": role.value, "left_out": reply.usage.left_out}
+            self._step("event", "observations left out of a prompt that was too long", detail)
+        return reply
 
     def planned(self, plan: str) -> None:
         """See ``ports.EpisodeContext``."""
@@ -136,7 +137,11 @@ class RunningEpisode:
         """See ``ports.EpisodeContext``."""
         self._recalls.append(recall)
 
-    async def execute(self, turn: Turn) -> None:
+    def noted(self, text: str, data: dict[str, Json] | None = None) -> None:
+        """See ``ports.EpisodeContext``."""
+        self._step("event", text, data)
+
+    async def execute(self, turn: Turn, before_step: StepHook | None = None) -> None:
         """See ``ports.EpisodeContext``."""
         native = self.action_mode == "tools"
         tools = self.view.tools
@@ -147,19 +152,36 @@ class RunningEpisode:
                 "schema_name": "action",
             }
         )
-        for _ in range(self._benchmark.max_steps):
+        for number in range(self._benchmark.max_steps):
+            if before_step is not None:
+                turn = await self._told(turn, number, before_step)
             reply = await self.turn(Role.EXECUTOR, turn)
             action = native_action(reply) if native else json_action(reply)
             self._step("action", action.text, _action_data(action))
             observation = await self._models.in_time(partial(self._environment.act, action), "the benchmark")
             for message in observation.messages:
                 self._step("observation", str(message.get("content", "")), {"role": message.get("role")})
+            self._flag(observation.flags)
             if observation.done:
                 self.end_reason = observation.end_reason or EndReason.UNKNOWN
                 return
             said: Message = assistant_message(reply) if native else {"role": "assistant", "content": reply.text}
             turn = turn.model_copy(update={"history": (*turn.history, said, *observation.messages)})
         self.end_reason = EndReason.STEP_CAP
+
+    async def _told(self, turn: Turn, number: int, before_step: StepHook) -> Turn:
+        said = await before_step(number, tuple(self._steps))
+        if said is None:
+            return turn
+        self._step("event", said, {"before_step": number})
+        note = Note(after=len(turn.history), text=said)
+        return turn.model_copy(update={"notes": (*turn.notes, note)})
+
+    def _flag(self, flags: Sequence[str]) -> None:
+        """Put a benchmark's remarks beside the last step: a step of their own would be shown to the gate."""
+        if flags:
+            last = self._steps[-1]
+            self._steps[-1] = last.model_copy(update={"data": {**last.data, "flags": list(flags)}})
 
     def _step(
         self,

@@ -37,7 +37,7 @@ class PromptLibrary:
         )
 
     def render(self, turn: Turn) -> tuple[Message, ...]:
-        """Messages of a turn: system block, the task's conversation, user block, then the history.
+        """Messages of a turn: system block, the task's conversation, user block, then the history with its notes.
 
         Raises ConfigError for an unknown template or a variable the template needs and the turn lacks.
         """
@@ -45,12 +45,13 @@ class PromptLibrary:
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
         messages += [dict(m) for m in turn.conversation]
         if user:
-            last = messages[-1] if turn.conversation else None
-            if last is not None and last.get("role") == "user" and isinstance(last.get("content"), str):
-                messages[-1] = {**last, "content": f"{last['content']}\n\n{user}"}
-            else:
-                messages.append({"role": "user", "content": user})
-        return (*messages, *turn.history)
+            _say(messages, user)
+        placed = 0
+        for note in turn.notes:
+            messages += turn.history[placed : note.after]
+            placed = note.after
+            _say(messages, note.text)
+        return (*messages, *turn.history[placed:])
 
     def fingerprint(self, method: str) -> str:
         """Hex SHA-256 over the method's prompt files and the shared ones; part of a run's identity."""
@@ -71,6 +72,15 @@ class PromptLibrary:
             raise ConfigError(f"prompt {turn.template!r} needs a variable it was not given: {error}") from None
         system, _, user = text.partition(boundary)
         return system.strip(), user.strip()
+
+
+def _say(messages: list[Message], text: str) -> None:
+    """Add the user's words. Not every chat template takes two messages of one side in a row."""
+    last: Message = messages[-1] if messages else {}
+    if last.get("role") == "user" and isinstance(last.get("content"), str):
+        messages[-1] = {**last, "content": f"{last['content']}\n\n{text}"}
+    else:
+        messages.append({"role": "user", "content": text})
 
 
 class _FolderLoader(BaseLoader):

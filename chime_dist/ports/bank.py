@@ -69,7 +69,18 @@ class BankStore(Protocol):
         limit: int,
         min_similarity: float,
     ) -> list[str]:
-        """Ids valid at ``version``: a superset of the best ``limit`` with cosine >= ``min_similarity``."""
+        """Ids valid at ``version``: a superset of the best ``limit`` with cosine >= ``min_similarity``.
+
+        Raises ServiceError for a version that is not projected, or was let go by ``compact``.
+        """
+        ...
+
+    async def compact(self, namespace: Namespace, keep: Sequence[int]) -> None:
+        """Remove the points that none of the versions ``keep``, the head and later ones see; idempotent.
+
+        Every other version is refused from then on, and never comes back. Cut short at any moment, it has
+        removed only points of refused versions; the next call removes the rest.
+        """
         ...
 
     async def close(self) -> None:
@@ -96,6 +107,9 @@ class BankQuery(Frozen):
     min_similarity: float = -1.0
     withheld: tuple[str, ...] = ()
     """Ids that are treated as not there (deletion probes)."""
+    frozen: bool = False
+    """Whether many episodes read this version and nothing is committed meanwhile (eval, R5), so that it is worth
+    fetching once. It never changes an answer."""
 
 
 class BankReader(Protocol):

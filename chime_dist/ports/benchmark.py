@@ -27,6 +27,10 @@ class Observation(Frozen):
     messages: tuple[Message, ...] = ()
     end_reason: EndReason | None = None
     """Set with ``done``."""
+    flags: tuple[str, ...] = ()
+    """What is worth knowing about this step and changes nothing: one word each, e.g. ``premature_user_stop`` where
+    a simulated user confirmed and ended the conversation before the agent could act (G6). Kept with the trajectory
+    and the record; no gate sees them."""
 
 
 class Environment(Protocol):

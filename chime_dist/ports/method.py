@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from chime_dist.core.bank import BankState, Event
-from chime_dist.core.episode import Json, Outcome, Proposal, Recall, Role, Trajectory, Unit
+from chime_dist.core.episode import Json, Outcome, Proposal, Recall, Role, Step, Trajectory, Unit
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.task import TaskView
 from chime_dist.core.vector import Vector
 from chime_dist.ports.bank import Hit
 from chime_dist.ports.models import Models
+
+StepHook = Callable[[int, Sequence[Step]], Awaitable[str | None]]
+"""Asked before every executor turn: its 0-based number and the trajectory's steps so far. Text that it returns is
+said to the executor from then on (``Turn.notes``) and recorded as an event; None says nothing."""
 
 
 class EpisodeContext(Protocol):
@@ -46,7 +50,11 @@ class EpisodeContext(Protocol):
         """Record a retrieval (R17)."""
         ...
 
-    async def execute(self, turn: Turn) -> None:
+    def noted(self, text: str, data: dict[str, Json] | None = None) -> None:
+        """Record something else that happened, as a step of kind ``event``."""
+        ...
+
+    async def execute(self, turn: Turn, before_step: StepHook | None = None) -> None:
         """Run the executor to the end of the task: turn, act, observe, until done or capped.
 
         ``turn`` holds template and variables; history, tools and schema are added here.

@@ -96,6 +96,25 @@ class Queue(Protocol):
         ...
 
 
+class DriverToken(Protocol):
+    """The right to drive a launch, which one process has at a time, wherever it runs."""
+
+    async def take(self) -> None:
+        """Become the launch's driver; waits while a holder that may be dead has not run out.
+
+        Raises RunDirectoryError, naming the holder and what to do, where another driver is alive.
+        """
+        ...
+
+    async def keep(self) -> None:
+        """Stay the driver until cancelled. Raises ServiceError where another one has the launch."""
+        ...
+
+    async def leave(self) -> None:
+        """Give the token back; does nothing where it is another driver's."""
+        ...
+
+
 class Appended(StrEnum):
     """The journal's answer to an append."""
 

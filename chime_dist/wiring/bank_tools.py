@@ -20,13 +20,14 @@ from chime_dist.config.models import EMBEDDER_ENDPOINT, EmbedderModel
 from chime_dist.config.validation import validated
 from chime_dist.core.bank import BankState
 from chime_dist.core.bank_file import BankEmbedder, BankSource, ExportedBank, export_bank
-from chime_dist.core.episode import EpisodeTrace, Recall
+from chime_dist.core.episode import Candidate, EpisodeTrace, Recall
 from chime_dist.core.memory import SCENARIO_VECTOR, Stage
 from chime_dist.core.retrieval import RetrievalParams, rerank
 from chime_dist.core.vector import Vector, below, similarities
 from chime_dist.errors import BankMismatchError, ChimeDistError, RunDirectoryError
 from chime_dist.ports import Hit
 from chime_dist.wiring import services
+from chime_dist.wiring.registry import method
 from chime_dist.wiring.results import run_config
 from chime_dist.wiring.services import LaunchSpec
 from chime_dist.wiring.stored_cluster import stored_cluster
@@ -97,28 +98,34 @@ def readable_traces(
 
 
 @dataclass(frozen=True, slots=True)
-class StageSearch:
-    """One stage's memories for a text, as an episode of the run would get them."""
+class CollectionSearch:
+    """One collection's memories for a text, as an episode of the run would find them."""
 
     recall: Recall
-    """Candidates in similarity order; the selected ones are those that would enter a prompt."""
+    """Candidates in similarity order; the selected ones are those that would enter a prompt, where similarity and
+    value alone decide that."""
     below_threshold: int
-    """Memories of the stage that are not similar enough to be candidates (R12)."""
+    """Memories that are not similar enough to be candidates (R12)."""
     beyond_top: int
     """Memories that are similar enough, but not among the Top-N (R13)."""
 
 
 async def search(
-    launch: LaunchDirectory, run_id: str, state: BankState, text: str, stages: Sequence[Stage]
-) -> tuple[StageSearch, ...]:
+    launch: LaunchDirectory, run_id: str, state: BankState, text: str, stage: Stage | None
+) -> tuple[CollectionSearch, ...]:
     """Search ``state`` with the run's own embedder and retrieval settings: exact, in the journal's vectors.
+
+    Without ``stage`` every collection of the run's method is searched. A method without settings of S0 Eq. 5
+    chooses in its own way among what is similar; of it only the similarities are told.
 
     Raises ConfigError, MissingExtraError or EmbeddingError where the embedder cannot be used, BankMismatchError
     where its vectors are not the bank's, JournalError where a record is no memory.
     """
     config = run_config(launch, run_id)
     place = f"{launch.path / MANIFEST}, run {run_id}"
-    params = validated(RetrievalParams, config.method.options.get("retrieval", {}), place, ("retrieval",))
+    told = config.method.options.get("retrieval")
+    params = None if told is None else validated(RetrievalParams, told, place, ("retrieval",))
+    collections = list(method(config.method).collections) if stage is None else [stage.value]
     try:
         cluster = _embedder_cluster(launch)
         spec = LaunchSpec(
@@ -134,14 +141,16 @@ async def search(
     except ChimeDistError as error:
         error.add_note(f"a search needs the embedder that the bank was built with: {config.embedder!r}")
         raise
-    return tuple(_searched(state, stage, query, text, params) for stage in stages)
+    return tuple(_searched(state, collection, query, text, params) for collection in collections)
 
 
-def _searched(state: BankState, stage: Stage, query: Vector, text: str, params: RetrievalParams) -> StageSearch:
-    matrix = state.matrix(stage, SCENARIO_VECTOR)
+def _searched(
+    state: BankState, collection: str, query: Vector, text: str, params: RetrievalParams | None
+) -> CollectionSearch:
+    matrix = state.matrix(collection, SCENARIO_VECTOR)
     if matrix.ids and matrix.rows.shape[1] != query.dim:
         raise BankMismatchError(
-            f"the {stage} bank holds vectors of dimension {matrix.rows.shape[1]}, the embedder made one of "
+            f"the {collection} bank holds vectors of dimension {matrix.rows.shape[1]}, the embedder made one of "
             f"{query.dim}: it is not the embedder that the bank was built with"
         )
     sims = similarities(query, matrix.rows)
@@ -149,6 +158,31 @@ def _searched(state: BankState, stage: Stage, query: Vector, text: str, params: 
         Hit(record=state.records[item].model_copy(update={"vectors": {}}), sim=sim)
         for item, sim in zip(matrix.ids, sims, strict=True)
     ]
-    recall = rerank(hits, params, stage, text, state.version)
+    if params is None:
+        recall = _most_similar(hits, collection, text, state.version)
+        return CollectionSearch(recall, 0, len(hits) - len(recall.candidates))
+    recall = rerank(hits, params, collection, text, state.version)
     lower = sum(below(sim, params.min_similarity) for sim in sims)
-    return StageSearch(recall, lower, len(hits) - lower - len(recall.candidates))
+    return CollectionSearch(recall, lower, len(hits) - lower - len(recall.candidates))
+
+
+def _most_similar(hits: Sequence[Hit], collection: str, text: str, version: int) -> Recall:
+    nearest = sorted(hits, key=lambda hit: -hit.sim)[: RetrievalParams().candidates]
+    return Recall(
+        collection=collection,
+        query=text,
+        version=version,
+        candidates=tuple(
+            Candidate(
+                id=hit.record.id,
+                item_version=hit.record.version,
+                sim=hit.sim,
+                adjusted_value=0.0,
+                score=hit.sim,
+                rank_before=rank,
+                rank_after=rank,
+                selected=False,
+            )
+            for rank, hit in enumerate(nearest)
+        ),
+    )

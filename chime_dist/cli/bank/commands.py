@@ -59,7 +59,9 @@ def search(
     text: Annotated[
         str, typer.Argument(help="What to search for; an episode asks with its task, or task and plan.")
     ],
-    stage: Annotated[Stage | None, typer.Option(help="Only this stage; both where left out.")] = None,
+    stage: Annotated[
+        Stage | None, typer.Option(help="Only this stage; all that the method remembers where left out.")
+    ] = None,
     version: Annotated[str, typer.Option(help=VERSION_HELP)] = "last",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Memories shown of each stage.")] = 10,
     as_json: AsJson = False,

@@ -15,7 +15,7 @@ from chime_dist.cli.output import counted, foreign, show, show_json
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import Candidate
 from chime_dist.core.memory import Stage
-from chime_dist.wiring.bank_tools import StageSearch, search
+from chime_dist.wiring.bank_tools import CollectionSearch, search
 
 
 def show_search(
@@ -24,8 +24,7 @@ def show_search(
     """Search one run's bank as its episodes do."""
     bank = OpenedBank.of(path, run)
     state = bank.state(bank.version(version))
-    stages = list(Stage) if stage is None else [stage]
-    found = asyncio.run(search(bank.launch, bank.run_id, state, text, stages))
+    found = asyncio.run(search(bank.launch, bank.run_id, state, text, stage))
     if as_json:
         facts = {"run_id": bank.run_id, "version": state.version, "head": bank.head, "query": text}
         show_json({**facts, "stages": {s.recall.collection: _document(s, state, limit) for s in found}})
@@ -35,11 +34,11 @@ def show_search(
         show(*_stage_view(one, state, limit))
 
 
-def _shown(found: StageSearch, limit: int) -> list[Candidate]:
+def _shown(found: CollectionSearch, limit: int) -> list[Candidate]:
     return sorted(found.recall.candidates, key=lambda candidate: candidate.rank_after)[:limit]
 
 
-def _document(found: StageSearch, state: BankState, limit: int) -> dict[str, object]:
+def _document(found: CollectionSearch, state: BankState, limit: int) -> dict[str, object]:
     return {
         "candidates": len(found.recall.candidates),
         "below_threshold": found.below_threshold,
@@ -51,7 +50,7 @@ def _document(found: StageSearch, state: BankState, limit: int) -> dict[str, obj
     }
 
 
-def _stage_view(found: StageSearch, state: BankState, limit: int) -> Iterator[RenderableType]:
+def _stage_view(found: CollectionSearch, state: BankState, limit: int) -> Iterator[RenderableType]:
     recall = found.recall
     rest = f"{found.below_threshold} below the threshold, {found.beyond_top} beyond the Top-N"
     heading = f"{recall.collection}: {counted(len(recall.candidates), 'candidate')} ({rest})"
