@@ -56,7 +56,7 @@ class RunConfig(ConfigModel):
     @property
     def run_id(self) -> str:
         """``BENCHMARK-METHOD-BACKBONE-oORDERING-XXXXXXXX``: lower case, safe in file names and Redis keys."""
-        names = (self.benchmark.name, self.method.name, self.backbone.name)
+        names = (self.benchmark.name, self.method.label, self.backbone.name)
         return "-".join([*map(_slug, names), f"o{self.ordering}", self.digest[:8]])
 
 

@@ -32,6 +32,12 @@ class Component(ConfigModel):
     name: Name
     options: dict[str, Json] = {}
 
+    @property
+    def label(self) -> str:
+        """Its name in tables and ids; a method whose option ``ablation`` takes something away is named with it."""
+        ablation = self.options.get("ablation", "none")
+        return self.name if ablation == "none" else f"{self.name} {ablation}"
+
     @model_validator(mode="before")
     @classmethod
     def _read_short_forms(cls, data: Any) -> Any:

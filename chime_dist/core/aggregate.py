@@ -189,7 +189,12 @@ def mean(values: Sequence[Fraction]) -> Fraction:
 
 def percent(accuracy: Fraction, places: int = 2) -> Decimal:
     """A printed cell: a value in [0, 1] as percent, rounded half-up once (57/360: 15.83)."""
-    return _scaled((2 * accuracy * 10 ** (places + 2) + 1) // 2, places)
+    return rounded(100 * accuracy, places)
+
+
+def rounded(value: Fraction, places: int) -> Decimal:
+    """``value`` rounded half-up once to so many decimals."""
+    return _scaled((2 * value * 10**places + 1) // 2, places)
 
 
 def mean_of_cells(cells: Sequence[Decimal]) -> Decimal:

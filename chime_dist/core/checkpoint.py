@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from chime_dist.core.frozen import Frozen
 
+EPOCH = "epoch-"
+"""What the name of the checkpoint at an epoch's end starts with; its 1-based number follows."""
 QUARTERS = (25, 50, 75, 100)
 """Percents of the train stream at which RQ2 of S0 freezes the bank (R47)."""
 
@@ -29,6 +31,6 @@ def checkpoints(epoch_size: int, epochs: int) -> tuple[Checkpoint, ...]:
     """
     if epoch_size < 1 or epochs < 1:
         raise ValueError(f"a stream has at least one task and one epoch, got {epoch_size} and {epochs}")
-    named = [Checkpoint(name=f"epoch-{k}", version=k * epoch_size) for k in range(1, epochs + 1)]
+    named = [Checkpoint(name=f"{EPOCH}{k}", version=k * epoch_size) for k in range(1, epochs + 1)]
     named += [Checkpoint(name=f"{p}%", version=share_of_stream(p, epochs * epoch_size)) for p in QUARTERS]
     return tuple(sorted(named, key=lambda checkpoint: checkpoint.version))

@@ -10,9 +10,9 @@ from typing import Literal
 from pydantic import Field
 
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.memory import Stage
+from chime_dist.core.memory import SEPARATE, Banks, Stage
 from chime_dist.core.vector import at_least, below
-from chime_dist.core.verdict import Diagnosis, attributed
+from chime_dist.core.verdict import Diagnosis, NewExperience, attributed
 
 
 class EvolutionParams(Frozen):
@@ -20,17 +20,19 @@ class EvolutionParams(Frozen):
 
     conf_threshold: float = Field(default=0.5, ge=0.0, le=1.0)
     """theta_conf of S0 Eq. 10: least confidence, inclusive, with which content is accepted (R29)."""
+    accept: Literal["checked", "any"] = "checked"
+    """[U] What R29's filter asks for: ``checked`` is confidence and content, ``any`` is text, whatever it says."""
     conf_gates_values: bool = False
     """[U] Whether ``conf_threshold`` holds values back too; by default they always move by gamma (R29)."""
     merge_threshold: float = Field(default=0.88, ge=-1.0, le=1.0)
-    """theta_merge: scenarios more similar than this, strictly, are one memory (R30)."""
+    """theta_merge: scenarios more similar than this, strictly, are one memory (R30); 1 merges nothing."""
     prune_min_count: int = Field(default=3, ge=1)
     """n_min: least number of reuses before a memory may be pruned (R27)."""
     prune_threshold: float = Field(default=-0.1, ge=-1.0, le=1.0)
-    """theta_prune: a value below it, strictly, is pruned (R27)."""
-    value_update: Literal["retrieved", "attributed", "count_only", "skip_zero"] = "retrieved"
+    """theta_prune: a value below it, strictly, is pruned (R27); -1 prunes nothing."""
+    value_update: Literal["retrieved", "attributed", "count_only", "skip_zero", "off"] = "retrieved"
     """[U] Which retrieved memories S0 Eq. 9 moves (R26): all of them as printed; only those of an attributed
-    stage, or misleading; all, but a delta of 0 only counts; or only those with another delta than 0."""
+    stage, or misleading; all, but a delta of 0 only counts; only those with another delta than 0; or none."""
     merge: Literal["llm", "append"] = "llm"
     """[U] How two experiences become one (R31): a call of the gate's backbone, or joined texts."""
     rewrite_scenario: bool = False
@@ -84,19 +86,33 @@ def rejection(diagnosis: Diagnosis, stage: Stage, params: EvolutionParams) -> Re
     new = diagnosis.experience.get(stage)
     if new is None:
         return Rejection.NO_EXPERIENCE
-    if not at_least(diagnosis.confidence, params.conf_threshold):
+    checked = params.accept == "checked"
+    if checked and not at_least(diagnosis.confidence, params.conf_threshold):
         return Rejection.LOW_CONFIDENCE
     texts = (new.scenario, new.experience)
     if not all(any(char.isalnum() for char in text) for text in texts):
         return Rejection.EMPTY
+    if not checked:
+        return None
     if any(is_placeholder(text) for text in texts):
         return Rejection.PLACEHOLDER
     return None if new.actionable else Rejection.NOT_ACTIONABLE
 
 
-def accepted(diagnosis: Diagnosis, params: EvolutionParams) -> tuple[Stage, ...]:
-    """Attributed stages whose experience is accepted: those whose texts need vectors (R28, R29)."""
-    return tuple(s for s in attributed(diagnosis.label) if rejection(diagnosis, s, params) is None)
+def accepted(diagnosis: Diagnosis, params: EvolutionParams, banks: Banks = SEPARATE) -> dict[Stage, NewExperience]:
+    """The experience of attributed stages that is accepted, and whose texts need vectors (R28, R29).
+
+    [U] One experience per bank: of stages that share one, the first stands for both, with their texts joined
+    under its scenario (R44 no_hierarchy).
+    """
+    found: dict[str, tuple[Stage, NewExperience]] = {}
+    for stage in attributed(diagnosis.label):
+        if stage not in banks or rejection(diagnosis, stage, params) is not None:
+            continue
+        new = diagnosis.experience[stage]
+        first, before = found.get(banks[stage], (stage, None))
+        found[banks[stage]] = (first, new if before is None else before.joined(new))
+    return dict(found.values())
 
 
 def is_placeholder(text: str) -> bool:

@@ -22,6 +22,7 @@ class Read(Frozen):
 
     id: str
     stage: Stage
+    """For which it was retrieved."""
     item_version: int
     """The record's chain version that was read."""
 
@@ -136,10 +137,11 @@ class EvolutionInput(EvolutionContent):
 
 
 def reads_of(recalls: Iterable[Recall]) -> tuple[Read, ...]:
-    """The memories that recalls put into prompts; raises ValueError for a collection that is no stage."""
+    """The memories that recalls put into prompts; raises ValueError for one that was retrieved for no stage."""
     return tuple(
-        Read(id=candidate.id, stage=Stage(recall.collection), item_version=candidate.item_version)
+        Read(id=candidate.id, stage=Stage(stages[candidate.id]), item_version=candidate.item_version)
         for recall in recalls
+        for stages in [{memory.id: memory.stage for memory in recall.selected}]
         for candidate in recall.candidates
-        if candidate.selected
+        if candidate.id in stages
     )

@@ -8,6 +8,9 @@ proposal's turn a prediction counts only if the target at the head is the same m
 What holds at the head, where the bank has moved on since the episode read it: S0 Eq. 9 uses the head's v and
 n; a retrieved memory pruned meanwhile is skipped with a note; one merged meanwhile still takes its delta;
 merge target, novelty and ids are found at the head.
+
+``banks`` says where each stage's memory lives (R44): credit and experience of a stage go to its bank, so stages
+that share one share both, and a stage without one has neither.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ from typing import NamedTuple
 
 from chime_dist.core.bank import BankState, Event, ItemId, Record
 from chime_dist.core.canonical import canonical_json, sha256_hex
-from chime_dist.core.credit import EvolutionParams, Rejection, averaged, delta, prunable, rejection
+from chime_dist.core.credit import EvolutionParams, Rejection, accepted, averaged, delta, prunable, rejection
 from chime_dist.core.episode import Json, Outcome
 from chime_dist.core.evidence import EvolutionInput, ExperienceVectors, Merged, MergeRequest, Read
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.memory import EXPERIENCE_VECTOR, SCENARIO_VECTOR, MemoryPayload, Stage
+from chime_dist.core.memory import EXPERIENCE_VECTOR, SCENARIO_VECTOR, SEPARATE, Banks, MemoryPayload, Stage
 from chime_dist.core.retrieval import Scored
 from chime_dist.core.vector import Vector, above, below, similarities
 from chime_dist.core.verdict import NewExperience, attributed
@@ -35,12 +38,12 @@ class Evolved(Frozen):
     requests: tuple[MergeRequest, ...] = ()
 
 
-def prepare(state: BankState, given: EvolutionInput, params: EvolutionParams) -> Evolved:
+def prepare(state: BankState, given: EvolutionInput, params: EvolutionParams, banks: Banks = SEPARATE) -> Evolved:
     """Events of ``given`` against ``state``, or the merges that no answer in ``given.merges`` fits.
 
     Raises ValueError where accepted experience has no vectors and JournalError where a record is no memory.
     """
-    draft = _Draft(state, given, params)
+    draft = _Draft(state, given, params, banks)
     draft.move_values()
     draft.prune()
     draft.write_content()
@@ -48,11 +51,15 @@ def prepare(state: BankState, given: EvolutionInput, params: EvolutionParams) ->
 
 
 def finish(
-    state: BankState, given: EvolutionInput, merged: Sequence[Merged], params: EvolutionParams
+    state: BankState,
+    given: EvolutionInput,
+    merged: Sequence[Merged],
+    params: EvolutionParams,
+    banks: Banks = SEPARATE,
 ) -> tuple[Event, ...]:
     """The events, given the merges that ``prepare`` asked for; raises ValueError where one is still missing."""
     answered = given.model_copy(update={"merges": (*given.merges, *merged)})
-    evolved = prepare(state, answered, params)
+    evolved = prepare(state, answered, params, banks)
     if evolved.requests:
         missing = ", ".join(f"{request.stage} into {request.target}" for request in evolved.requests)
         raise ValueError(f"position {given.position}: no usable answer to the merge of {missing}")
@@ -95,6 +102,7 @@ class _Draft:
     state: BankState
     given: EvolutionInput
     params: EvolutionParams
+    banks: Banks
     events: list[Event] = field(default_factory=list)
     requests: list[MergeRequest] = field(default_factory=list)
     moved: dict[str, MemoryPayload] = field(default_factory=dict)
@@ -104,12 +112,13 @@ class _Draft:
 
     def move_values(self) -> None:
         """R24 to R26, once per retrieved memory."""
+        credited = {self.banks.get(stage) for stage in attributed(self.given.diagnosis.label)}
         first_reads: dict[str, Read] = {}
         for read in self.given.reads:
             first_reads.setdefault(read.id, read)
         for read in first_reads.values():
             diagnosis = self.given.diagnosis
-            in_attributed = read.stage in attributed(diagnosis.label)
+            in_attributed = self.banks[read.stage] in credited
             misleading = read.id in diagnosis.misleading
             success = self.given.outcome is Outcome.SUCCESS
             feedback = delta(diagnosis.confidence, success, in_attributed, misleading)
@@ -130,6 +139,8 @@ class _Draft:
     def _held_back(self, record: Record | None, feedback: float, directed: bool) -> str | None:
         if record is None:
             return "pruned_since_read"
+        if self.params.value_update == "off":
+            return "off"
         if self.params.conf_gates_values and below(self.given.diagnosis.confidence, self.params.conf_threshold):
             return "low_confidence"
         if self.params.value_update == "attributed" and not directed:
@@ -139,13 +150,13 @@ class _Draft:
         return None
 
     def prune(self) -> None:
-        """R27, over both banks: after every commit no memory is left that should be gone."""
-        for stage in Stage:
-            doomed = [r for r in self.state.records.values() if r.collection == stage and self._prunable(r)]
+        """R27, over all banks: after every commit no memory is left that should be gone."""
+        for bank in dict.fromkeys(self.banks.values()):
+            doomed = [r for r in self.state.records.values() if r.collection == bank and self._prunable(r)]
             for record in sorted(doomed, key=lambda r: ItemId.parse(r.id)):
                 self.pruned.add(record.id)
                 detail = self._detail(before=_worth(self._payload(record)), reason="low_value")
-                self.events.append(Event(op="drop", kind="prune", collection=stage, id=record.id, detail=detail))
+                self.events.append(Event(op="drop", kind="prune", collection=bank, id=record.id, detail=detail))
 
     def _prunable(self, record: Record) -> bool:
         # Every commit looks at the whole bank; what was hardly reused is not worth reading.
@@ -156,21 +167,25 @@ class _Draft:
         return prunable(payload.value, payload.count, self.params)
 
     def write_content(self) -> None:
-        """R28 to R32: merge, insert or discard the experience of each attributed stage."""
-        for stage in attributed(self.given.diagnosis.label):
-            reason = rejection(self.given.diagnosis, stage, self.params)
-            if reason is not None:
+        """R28 to R32: merge, insert or discard the experience of each attributed stage that has a bank."""
+        diagnosis = self.given.diagnosis
+        written = accepted(diagnosis, self.params, self.banks)
+        for stage in attributed(diagnosis.label):
+            reason = rejection(diagnosis, stage, self.params)
+            if stage in written:
+                self._write(stage, written[stage])
+            elif reason is not None and stage in self.banks:
                 self._discard(stage, reason, None)
-                continue
-            vectors = self.given.vectors.get(stage)
-            if vectors is None:
-                raise ValueError(f"position {self.given.position}: accepted {stage} experience has no vectors")
-            new = self.given.diagnosis.experience[stage]
-            nearest = self._nearest(stage, SCENARIO_VECTOR, vectors.c)
-            if nearest is not None and above(nearest.sim, self.params.merge_threshold):
-                self._merge(stage, new, nearest)
-            else:
-                self._add(stage, new, vectors, nearest)
+
+    def _write(self, stage: Stage, new: NewExperience) -> None:
+        vectors = self.given.vectors.get(stage)
+        if vectors is None:
+            raise ValueError(f"position {self.given.position}: accepted {stage} experience has no vectors")
+        nearest = self._nearest(stage, SCENARIO_VECTOR, vectors.c)
+        if nearest is not None and above(nearest.sim, self.params.merge_threshold):
+            self._merge(stage, new, nearest)
+        else:
+            self._add(stage, new, vectors, nearest)
 
     def _merge(self, stage: Stage, new: NewExperience, nearest: _Nearest) -> None:
         record = self.state.records[nearest.id]
@@ -238,7 +253,7 @@ class _Draft:
 
     def _nearest(self, stage: Stage, name: str, query: Vector) -> _Nearest | None:
         """The most similar memory that this commit leaves in the bank; of equal ones the lowest id (R30, R33)."""
-        matrix = self.state.matrix(stage, name)
+        matrix = self.state.matrix(self.banks[stage], name)
         pairs = zip(matrix.ids, similarities(query, matrix.rows), strict=True)
         left = (_Nearest(item, sim) for item, sim in pairs if item not in self.pruned)
         return max(left, key=lambda nearest: nearest.sim, default=None)
@@ -255,7 +270,7 @@ class _Draft:
         self._note("content.discard", stage, None, detail)
 
     def _note(self, kind: str, stage: Stage, item: str | None, detail: dict[str, Json]) -> None:
-        self.events.append(Event(op="note", kind=kind, collection=stage, id=item, detail=detail))
+        self.events.append(Event(op="note", kind=kind, collection=self.banks[stage], id=item, detail=detail))
 
     def _put(
         self,
@@ -271,7 +286,7 @@ class _Draft:
             Event(
                 op="put",
                 kind=kind,
-                collection=stage,
+                collection=self.banks[stage],
                 id=item,
                 payload=payload.to_json(),
                 vectors=vectors,

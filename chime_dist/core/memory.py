@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from pydantic import Field, ValidationError
@@ -18,10 +19,17 @@ EXPERIENCE_VECTOR = "e"
 
 
 class Stage(StrEnum):
-    """The two banks of S0 Eq. 2. A stage's name is the name of its collection."""
+    """The two stages of S0 Eq. 2."""
 
     PLAN = "plan"
     EXEC = "exec"
+
+
+Banks = Mapping[Stage, str]
+"""The collection of each stage. Two stages may share one; a stage that is missing has no memory (R44)."""
+
+SEPARATE: Banks = {stage: stage.value for stage in Stage}
+"""CHIME's hierarchy: a bank of its own for each stage (R10)."""
 
 
 class MemoryPayload(Frozen):

@@ -10,8 +10,9 @@ Pure bookkeeping: a store asks ``plan`` what to write, writes it, and then calls
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -53,10 +54,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """The versions that a projection can be read at: version 0 (empty) and every one it was brought to."""
+    """The versions that a projection can be read at: version 0 (empty) and every one it was brought to, without
+    those that a compaction let go."""
 
     spans: tuple[tuple[int, int], ...] = ((0, 0),)
-    """Inclusive ranges, ascending, with gaps where several commits were projected in one step."""
+    """What it was brought to: inclusive ranges, ascending, with gaps where several commits were projected in one
+    step."""
+    gone: tuple[tuple[int, int], ...] = ()
+    """What was let go: inclusive ranges, ascending, apart. They may cover gaps of ``spans`` too, and never the
+    head."""
 
     @property
     def head(self) -> int:
@@ -64,24 +70,64 @@ class Versions:
         return self.spans[-1][1]
 
     def __contains__(self, version: int) -> bool:
-        return any(first <= version <= last for first, last in self.spans)
+        return self.reached(version) and not _within(version, self.gone)
 
     def __str__(self) -> str:
-        return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in self.spans)
+        pieces = [piece for span in self.spans for piece in _without(span, self.gone)]
+        return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in pieces)
+
+    def reached(self, version: int) -> bool:
+        """Whether the projection was ever brought to ``version``, let go or not."""
+        return _within(version, self.spans)
 
     def then(self, version: int) -> Versions:
         """These and the later ``version``."""
         first, last = self.spans[-1]
         if version == last + 1:
-            return Versions((*self.spans[:-1], (first, version)))
-        return Versions((*self.spans, (version, version)))
+            return replace(self, spans=(*self.spans[:-1], (first, version)))
+        return replace(self, spans=(*self.spans, (version, version)))
+
+    def keeping(self, keep: Iterable[int]) -> Versions:
+        """What is left when, up to the head, only ``keep`` can still be read.
+
+        Version 0, which is empty, and the head always stay; what was let go before never comes back.
+        """
+        left = sorted({0, self.head, *(version for version in keep if version in self)})
+        gone = ((before + 1, after - 1) for before, after in pairwise(left) if after > before + 1)
+        return replace(self, gone=tuple(gone))
+
+    def read(self, valid_from: int, valid_to: int) -> bool:
+        """Whether any version that can be read, now or later, sees a point that stands from ``valid_from`` up to
+        and not including ``valid_to``."""
+        return not any(first <= valid_from and valid_to <= last + 1 for first, last in self.gone)
 
     def require(self, version: int, where: str) -> None:
         """Raise ServiceError naming ``where`` unless ``version`` can be read."""
-        if version not in self:
+        if version in self:
+            return
+        if _within(version, self.gone):
             raise ServiceError(
-                f"{where}: version {version} is not projected (it holds {self}); project it before reading it"
+                f"{where}: version {version} was let go by a compaction (it holds {self}); replay the journal to"
+                " read it"
             )
+        raise ServiceError(
+            f"{where}: version {version} is not projected (it holds {self}); project it before reading it"
+        )
+
+
+def _within(version: int, spans: tuple[tuple[int, int], ...]) -> bool:
+    return any(first <= version <= last for first, last in spans)
+
+
+def _without(span: tuple[int, int], gone: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
+    """The parts of ``span`` that no range of ``gone`` covers."""
+    first, last = span
+    for start, end in gone:
+        if first <= min(start - 1, last):
+            yield first, min(start - 1, last)
+        first = max(first, end + 1)
+    if first <= last:
+        yield first, last
 
 
 class Projection:
@@ -94,6 +140,7 @@ class Projection:
         self.dim = dim
         self.where = where
         self.versions = Versions()
+        self._swept: tuple[tuple[int, int], ...] = ()
         self._open: dict[tuple[str, str], PointKey] = {}
 
     def plan(self, version: int, before: BankState, after: BankState) -> Step | None:
@@ -107,7 +154,7 @@ class Projection:
             raise ValueError(
                 f"{self.where}: asked for version {version} with the state of version {after.version}"
             )
-        if version in self.versions:
+        if self.versions.reached(version):
             return None
         if before.version != self.versions.head or version < before.version:
             raise JournalError(
@@ -139,6 +186,19 @@ class Projection:
         for key, _ in step.opened:
             self._open[key.item, key.vector_name] = key
         self.versions = self.versions.then(step.version)
+
+    def let_go(self, keep: Iterable[int]) -> Versions | None:
+        """From now on refuse every version up to the head but ``keep``; None where nothing is left to remove.
+
+        A store that serves other processes tells them first, then removes every point that ``Versions.read``
+        denies, then calls ``swept``: what it did not get to is unreadable, and removed by the next compaction.
+        """
+        self.versions = self.versions.keeping(keep)
+        return None if self.versions.gone == self._swept else self.versions
+
+    def swept(self, versions: Versions) -> None:
+        """Note that the points which ``versions`` cannot read were removed."""
+        self._swept = versions.gone
 
     def unit(self, vector: Vector, what: str) -> npt.NDArray[np.float32]:
         """See the module function."""

@@ -1,13 +1,14 @@
 """What a searchable projection must hold, replayed from the journal, for comparing it with what it does hold.
 
 The replay goes through ``core.projection`` itself, version by version as the projection's cursor tells, so the
-points come out as its owner wrote them, gaps included.
+points come out as its owner wrote them, gaps included. A compaction may have removed points that no version sees,
+or may have been cut short: such points are right with and without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -62,7 +63,8 @@ class ExpectedPoint:
     valid_to: frozenset[int]
     """What its end may be: two values while the version that ends it is half written."""
     certain: bool = True
-    """False where it may be missing, because the version that opens it is half written."""
+    """False where it may be missing: the version that opens it is half written, or a compaction let go of every
+    version that sees it."""
 
 
 def expected_points(
@@ -81,7 +83,7 @@ def expected_points(
         if state.version >= last:
             break
         state = apply(state, entry)
-        whole = state.version in versions
+        whole = versions.reached(state.version)
         if not whole and state.version != half_written:
             continue
         step = projection.plan(state.version, projected, state)
@@ -94,4 +96,7 @@ def expected_points(
         if whole:
             projection.advance(step)
             projected = state
+    for key, point in points.items():
+        if not versions.read(key.valid_from, max(point.valid_to)):
+            points[key] = replace(point, certain=False)
     return points

@@ -29,7 +29,7 @@ class RetrievalParams(Frozen):
     smoothing: float = Field(default=3.0, gt=0.0)
     """lambda of R14, in reuses: at n = lambda half of the value counts."""
     alpha: float = Field(default=1.0, ge=0.0)
-    """Value weight of S0 Eq. 5."""
+    """Value weight of S0 Eq. 5; 0 ranks by similarity."""
     beta: float = Field(default=0.2, ge=0.0, lt=1.0)
     """Bound of the value's effect on the score, as a share of the similarity."""
     near_tie: Literal["relevance", "score", "off"] = "relevance"
@@ -37,8 +37,6 @@ class RetrievalParams(Frozen):
     overrides the printed Eq. 5 inside a group, so reports name the mode."""
     near_tie_margin: float = Field(default=0.03, ge=0.0)
     """Largest distance to the group's leader, inclusive."""
-    rerank: bool = True
-    """False is the ablation no_rerank (R44): Top-K by similarity alone."""
 
 
 class Scored(Protocol):
@@ -75,16 +73,24 @@ def score(sim: float, adjusted: float, params: RetrievalParams) -> float:
     return sim * (1.0 + min(max(params.alpha * adjusted, -params.beta), params.beta))
 
 
-def rerank(hits: Iterable[Scored], params: RetrievalParams, collection: str, query: str, version: int) -> Recall:
+def rerank(
+    hits: Iterable[Scored],
+    params: RetrievalParams,
+    collection: str,
+    query: str,
+    version: int,
+    stage: str | None = None,
+) -> Recall:
     """Select the Top-K of one stage and record how every candidate fared (R12 to R17).
 
-    ``hits`` may come in any order, from bank version ``version``; those below the threshold or beyond the Top-N
-    are dropped here too. The result's candidates stand in similarity order; its selected memories stand in
+    ``hits`` may come in any order, from version ``version`` of ``collection``, which is searched for ``stage``
+    (None where the stage has the collection's name); those below the threshold or beyond the Top-N are dropped
+    here too. The result's candidates stand in similarity order; its selected memories stand in
     rank order, possibly fewer than K, possibly none. Raises JournalError where a record is not a memory.
     """
     ranked = [_ranked(hit, params) for hit in hits if at_least(hit.sim, params.min_similarity)]
     by_similarity = sorted(ranked, key=lambda r: (-r.sim, r.item))[: params.candidates]
-    reranked = _near_ties(sorted(by_similarity, key=_by_score), params) if params.rerank else by_similarity
+    reranked = _near_ties(sorted(by_similarity, key=_by_score), params)
     rank_after = {r.record.id: rank for rank, r in enumerate(reranked)}
     selected = reranked[: params.k]
     chosen = {r.record.id for r in selected}
@@ -108,7 +114,7 @@ def rerank(hits: Iterable[Scored], params: RetrievalParams, collection: str, que
         selected=tuple(
             Recalled(
                 id=r.record.id,
-                stage=collection,
+                stage=collection if stage is None else stage,
                 scenario=r.payload.scenario,
                 experience=r.payload.experience,
             )

@@ -47,6 +47,15 @@ class NewExperience(Frozen):
     actionable: bool
     """The gate's own word that the content can be acted on (R29)."""
 
+    def joined(self, other: NewExperience) -> NewExperience:
+        """Both as one, under this one's scenario; what both say is said once."""
+        same = self.experience == other.experience
+        return NewExperience(
+            scenario=self.scenario,
+            experience=self.experience if same else f"{self.experience}\n{other.experience}",
+            actionable=self.actionable and other.actionable,
+        )
+
 
 class Assessment(Frozen):
     """What the gate judged, in its words (R18). Free text for people: no label is ever read from it (B5)."""
@@ -67,6 +76,10 @@ class Diagnosis(Frozen):
     misleading: tuple[str, ...] = ()
     """Ids of retrieved memories, in retrieval order."""
     assessment: Assessment = Assessment()
+
+
+EXPERIENCE_KEYS = {stage: f"{stage.value}_experience" for stage in Stage}
+"""The reply's key for each stage's experience."""
 
 
 class GateFault(StrEnum):
@@ -114,10 +127,10 @@ def gate_schema(retrieved_ids: Sequence[str], limits: GateLimits) -> dict[str, J
     property is left out, because an empty enum is not a schema.
     """
     properties: dict[str, Json] = {
-        "assessment": _closed({part: _text(limits.assessment) for part in Assessment.model_fields}),
+        "assessment": closed({part: bounded_text(limits.assessment) for part in Assessment.model_fields}),
         "label": {"type": "string", "enum": [label.value for label in Label]},
         "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-        **{_EXPERIENCE_KEYS[stage]: _experience_schema(limits) for stage in Stage},
+        **{EXPERIENCE_KEYS[stage]: _experience_schema(limits) for stage in Stage},
     }
     if retrieved_ids:
         ids = list(dict.fromkeys(retrieved_ids))
@@ -126,7 +139,7 @@ def gate_schema(retrieved_ids: Sequence[str], limits: GateLimits) -> dict[str, J
             "items": {"type": "string", "enum": ids},
             "maxItems": len(ids),
         }
-    return _closed(properties)
+    return closed(properties)
 
 
 def parse_verdict(text: str | None, finish_reason: str, retrieved_ids: Sequence[str]) -> Verdict:
@@ -143,22 +156,22 @@ def parse_verdict(text: str | None, finish_reason: str, retrieved_ids: Sequence[
     """
     found = sole_object(text, finish_reason)
     if isinstance(found, Fault):
-        return _no_decision(found, text)
+        return no_decision(found, text)
     label = word(found.get("label"), _LABELS)
     if label is None:
-        return _no_decision(GateFault.BAD_LABEL, text)
+        return no_decision(GateFault.BAD_LABEL, text)
     gamma = confidence(found.get("confidence"))
     if gamma is None:
-        return _no_decision(GateFault.BAD_CONFIDENCE, text)
-    given = {stage: found[key] for stage, key in _EXPERIENCE_KEYS.items() if found.get(key) is not None}
-    experience = {stage: _experience(given[stage]) for stage in attributed(label) if stage in given}
+        return no_decision(GateFault.BAD_CONFIDENCE, text)
+    given = {stage: found[key] for stage, key in EXPERIENCE_KEYS.items() if found.get(key) is not None}
+    experience = {stage: read_experience(given[stage]) for stage in attributed(label) if stage in given}
     named = found.get("misleading")
     if not isinstance(named, list | None):
-        return _no_decision(GateFault.BAD_MISLEADING, text)
+        return no_decision(GateFault.BAD_MISLEADING, text)
     spelled = [_id(entry) for entry in named or ()]
     whole = {stage: e for stage, e in experience.items() if e is not None}
     if len(whole) < len(experience):
-        return _no_decision(GateFault.BAD_EXPERIENCE, text)
+        return no_decision(GateFault.BAD_EXPERIENCE, text)
     return Verdict(
         status="decided",
         diagnosis=Diagnosis(
@@ -173,7 +186,39 @@ def parse_verdict(text: str | None, finish_reason: str, retrieved_ids: Sequence[
     )
 
 
-_EXPERIENCE_KEYS = {stage: f"{stage.value}_experience" for stage in Stage}
+def closed(properties: dict[str, Json]) -> dict[str, Json]:
+    """The schema of an object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def bounded_text(limit: int) -> dict[str, Json]:
+    """The schema of a text of at most ``limit`` characters."""
+    return {"type": "string", "maxLength": limit}
+
+
+def no_decision(reason: Fault | GateFault, text: str | None) -> Verdict:
+    """The verdict of a reply that is none."""
+    return Verdict(status="gate_error", reason=reason, excerpt=excerpt(text))
+
+
+def read_experience(value: Json) -> NewExperience | None:
+    """One stage's experience out of a reply, white space around its texts gone, or None where it is not whole."""
+    if not isinstance(value, dict):
+        return None
+    scenario, experience, actionable = (
+        value.get("scenario"),
+        value.get("experience"),
+        flag(value.get("actionable")),
+    )
+    if not isinstance(scenario, str) or not isinstance(experience, str) or actionable is None:
+        return None
+    return NewExperience(scenario=scenario.strip(), experience=experience.strip(), actionable=actionable)
+
 
 _LABELS: dict[str, Label] = {
     **dict.fromkeys(
@@ -199,45 +244,15 @@ _LABELS: dict[str, Label] = {
 }
 
 
-def _closed(properties: dict[str, Json]) -> dict[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _text(limit: int) -> dict[str, Json]:
-    return {"type": "string", "maxLength": limit}
-
-
 def _experience_schema(limits: GateLimits) -> dict[str, Json]:
-    whole = _closed(
+    whole = closed(
         {
-            "scenario": _text(limits.scenario),
-            "experience": _text(limits.experience),
+            "scenario": bounded_text(limits.scenario),
+            "experience": bounded_text(limits.experience),
             "actionable": {"type": "boolean"},
         }
     )
     return {"anyOf": [whole, {"type": "null"}]}
-
-
-def _no_decision(reason: Fault | GateFault, text: str | None) -> Verdict:
-    return Verdict(status="gate_error", reason=reason, excerpt=excerpt(text))
-
-
-def _experience(value: Json) -> NewExperience | None:
-    if not isinstance(value, dict):
-        return None
-    scenario, experience, actionable = (
-        value.get("scenario"),
-        value.get("experience"),
-        flag(value.get("actionable")),
-    )
-    if not isinstance(scenario, str) or not isinstance(experience, str) or actionable is None:
-        return None
-    return NewExperience(scenario=scenario.strip(), experience=experience.strip(), actionable=actionable)
 
 
 def _id(entry: Json) -> str:

@@ -51,7 +51,7 @@ class PlannedRun:
         options = self.config.benchmark.options
         found: dict[str, str] = {key: str(options[key]) for key in ("action_mode", "checker") if key in options}
         near_tie = self.config.method.options.get("retrieval", {}).get("near_tie")
-        if near_tie is not None:
+        if near_tie is not None and self.stateful:
             found["near_tie"] = str(near_tie)
         found["window"] = str(self.plan.shape.window)
         found["protocol"] = self.config.protocol.preset

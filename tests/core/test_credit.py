@@ -26,6 +26,7 @@ def test_defaults_are_those_of_table_7() -> None:
     """R26 to R32: the printed numbers, and our reading where the paper is silent."""
     assert DEFAULTS.model_dump() == {
         "conf_threshold": 0.5,
+        "accept": "checked",
         "conf_gates_values": False,
         "merge_threshold": 0.88,
         "prune_min_count": 3,
@@ -142,9 +143,46 @@ def test_a_stage_without_experience_has_nothing_to_accept() -> None:
 
 def test_only_accepted_experience_of_attributed_stages_needs_vectors() -> None:
     """R28, R29, F7: an empty text never reaches the encoder."""
-    assert accepted(diagnosis(label=Label.BOTH), DEFAULTS) == (Stage.PLAN,)
-    assert accepted(diagnosis(label=Label.EXECUTION), DEFAULTS) == ()
-    assert accepted(diagnosis(experience=""), DEFAULTS) == ()
+    both = diagnosis(label=Label.BOTH)
+    assert accepted(both, DEFAULTS) == {Stage.PLAN: both.experience[Stage.PLAN]}
+    assert accepted(diagnosis(label=Label.EXECUTION), DEFAULTS) == {}
+    assert accepted(diagnosis(experience=""), DEFAULTS) == {}
+
+
+def test_without_a_filter_only_text_is_asked_for() -> None:
+    """R44 no_gate, R29: a placeholder, an unsure or an unactionable text is kept; no text is not."""
+    anything = EvolutionParams(accept="any")
+    for kept in (diagnosis(confidence=0.0), diagnosis(experience="N/A"), diagnosis(actionable=False)):
+        assert rejection(kept, Stage.PLAN, DEFAULTS) is not None
+        assert rejection(kept, Stage.PLAN, anything) is None
+    assert rejection(diagnosis(experience=" ."), Stage.PLAN, anything) is Rejection.EMPTY
+
+
+def both_stages(plan_actionable: bool = True) -> Diagnosis:
+    return Diagnosis(
+        label=Label.BOTH,
+        confidence=0.8,
+        experience={
+            Stage.PLAN: NewExperience(scenario="returns", experience="split by order", actionable=plan_actionable),
+            Stage.EXEC: NewExperience(scenario="refunds", experience="give cents", actionable=True),
+        },
+    )
+
+
+def test_stages_that_share_a_bank_write_one_experience() -> None:
+    """R44 no_hierarchy: both texts under the plan's scenario; where only one is accepted, that one."""
+    shared = dict.fromkeys(Stage, "shared")
+    joined = NewExperience(scenario="returns", experience="split by order\ngive cents", actionable=True)
+    assert accepted(both_stages(), DEFAULTS, shared) == {Stage.PLAN: joined}
+    half = both_stages(plan_actionable=False)
+    assert accepted(half, DEFAULTS, shared) == {Stage.EXEC: half.experience[Stage.EXEC]}
+
+
+def test_a_stage_without_a_bank_has_nothing_accepted() -> None:
+    """R44 no_plan_memory, no_exec_memory, no_memory."""
+    for stages in ([Stage.PLAN], [Stage.EXEC], []):
+        banks = {stage: stage.value for stage in stages}
+        assert list(accepted(both_stages(), DEFAULTS, banks)) == stages
 
 
 @pytest.mark.parametrize(

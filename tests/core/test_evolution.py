@@ -18,7 +18,7 @@ from chime_dist.core.episode import Candidate, Outcome, Proposal, Recall, Recall
 from chime_dist.core.evidence import EvolutionContent, EvolutionInput, ExperienceVectors, Merged, Read, reads_of
 from chime_dist.core.evolution import finish, merge_ahead, prepare
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
-from chime_dist.core.memory import MemoryPayload, Stage
+from chime_dist.core.memory import SEPARATE, Banks, MemoryPayload, Stage
 from chime_dist.core.vector import Vector
 from chime_dist.core.verdict import Diagnosis, Label, NewExperience
 
@@ -630,6 +630,107 @@ def test_only_selected_memories_count_as_retrieved() -> None:
         selected=(Recalled(id="0-0", stage="exec", scenario="s", experience="e"),),
     )
     assert reads_of([recall]) == (Read(id="0-0", stage=EXEC, item_version=2),)
+    shared = recall.model_copy(update={"collection": "shared"})
+    assert reads_of([shared]) == reads_of([recall])
+
+
+# --- banks ----------------------------------------------------------------------------------------------
+
+SHARED = dict.fromkeys(Stage, "shared")
+ALONE = NewExperience(scenario="refunds", experience="give cents", actionable=True)
+
+
+def shared_memory(item: str, **worth: Any) -> Record:
+    return memory(item, **worth).model_copy(update={"collection": "shared"})
+
+
+def read_at(item: str, stage: Stage) -> Read:
+    return Read(id=item, stage=stage, item_version=0)
+
+
+@pytest.mark.parametrize(
+    ("label", "success", "feedback"),
+    [
+        (Label.PLANNING, True, 0.8),
+        (Label.EXECUTION, True, 0.8),
+        (Label.NONE, True, 0.0),
+        (Label.PLANNING, False, 0.0),
+    ],
+)
+def test_in_a_shared_bank_any_label_but_none_credits_every_memory(
+    label: Label, success: bool, feedback: float
+) -> None:
+    """R44 no_hierarchy: reward any retrieved item if s = 1 and a is not none; one that both read counts once."""
+    state = bank(shared_memory("0-0"), shared_memory("0-1"))
+    read = [read_at("0-0", PLAN), read_at("0-1", EXEC), read_at("0-0", EXEC)]
+    result = prepare(state, episode(label, success, read=read), DEFAULTS, SHARED)
+    moved = [(e.id, e.collection, e.detail["delta"]) for e in result.events if e.kind == "value.update"]
+    assert moved == [("0-0", "shared", feedback), ("0-1", "shared", feedback)]
+
+
+@pytest.mark.parametrize(
+    ("label", "experience", "text"),
+    [
+        (Label.PLANNING, {PLAN: NEW}, "leave a buffer"),
+        (Label.EXECUTION, {EXEC: ALONE}, "give cents"),
+        (Label.BOTH, {PLAN: NEW, EXEC: ALONE}, "leave a buffer\ngive cents"),
+    ],
+)
+def test_a_shared_bank_takes_one_experience_per_commit(
+    label: Label, experience: dict[Stage, NewExperience], text: str
+) -> None:
+    """R44 no_hierarchy: any label but none writes to it."""
+    given = episode(label, experience=experience)
+    result = prepare(bank(), given, DEFAULTS, SHARED)
+    assert [(e.kind, e.collection, e.id) for e in result.events] == [("content.insert", "shared", "50-0")]
+    assert (result.events[0].payload or {})["experience"] == text
+
+
+def test_what_a_shared_bank_does_not_accept_is_noted_for_its_stage() -> None:
+    """R29, R34, R44 no_hierarchy: the other stage's experience is still written."""
+    vague = NEW.model_copy(update={"actionable": False})
+    given = episode(Label.BOTH, experience={PLAN: vague, EXEC: ALONE})
+    result = prepare(bank(), given, DEFAULTS, SHARED)
+    assert kinds(result.events) == ["content.discard", "content.insert"]
+    assert result.events[0].detail["reason"] == "not_actionable"
+
+
+def test_a_shared_bank_merges_and_prunes_like_any_other() -> None:
+    """R27, R30, R44 no_hierarchy: neighbours are sought in the one bank there is."""
+    near, bad = shared_memory("0-0", c=EAST), shared_memory("0-1", value=-0.5, count=3)
+    given = episode(Label.EXECUTION, experience={EXEC: ALONE})
+    result = prepare(bank(near, bad), given, DEFAULTS, SHARED)
+    [request] = result.requests
+    assert (request.stage, request.target) == (EXEC, "0-0")
+    events = finish(bank(near, bad), given, [request.answered("both", UP, "llm")], DEFAULTS, SHARED)
+    assert [(e.kind, e.collection, e.id) for e in events] == [
+        ("prune", "shared", "0-1"),
+        ("content.merge", "shared", "0-0"),
+    ]
+
+
+def test_a_bank_that_is_not_there_is_never_written() -> None:
+    """R44 no_plan_memory: whatever the gate says of the plan, accepted or not."""
+    for new in (NEW, NEW.model_copy(update={"actionable": False})):
+        given = episode(Label.BOTH, experience={PLAN: new, EXEC: ALONE})
+        result = prepare(bank(), given, DEFAULTS, {EXEC: "exec"})
+        assert [(e.kind, e.collection) for e in result.events] == [("content.insert", "exec")]
+
+
+def test_without_value_updates_a_reading_is_noted_and_nothing_moves() -> None:
+    """R44 no_evolution, R34: the journal still knows what stood in the prompts."""
+    item = memory("0-0", value=0.5, count=3)
+    after, events = evolved(bank(item), episode(success=True, read=reads(item)), value_update="off")
+    assert worth(after, "0-0") == (0.5, 3)
+    assert (events[0].op, events[0].kind, events[0].detail["reason"]) == ("note", "value.skip", "off")
+
+
+def test_the_ends_of_the_thresholds_merge_and_prune_nothing() -> None:
+    """R27, R30, R44 no_evolution: no similarity is above 1, no value below -1."""
+    same, worst = memory("0-0", c=EAST, e=UP), memory("0-1", value=-1.0, count=9)
+    given = episode(experience={PLAN: NEW})
+    _, events = evolved(bank(same, worst), given, merge_threshold=1.0, prune_threshold=-1.0)
+    assert kinds(events) == ["content.insert"]
 
 
 # --- replay ---------------------------------------------------------------------------------------------
@@ -695,3 +796,52 @@ def test_every_commit_replays_to_the_identical_digest(data: st.DataObject) -> No
     replayed = replay(verified(lines, "journal"))
     assert replayed == state
     assert replayed.digest() == state.digest()
+
+
+def committed(state: BankState, given: EvolutionInput, params: EvolutionParams, banks: Banks) -> BankState:
+    """The bank after ``given``; merges are joined texts that point east."""
+    requests = prepare(state, given, params, banks).requests
+    merged = [request.answered(request.joined, EAST, "append") for request in requests]
+    return apply(state, entry(state.version, finish(state, given, merged, params, banks)))
+
+
+def contents(state: BankState, collection: str) -> list[tuple[dict[str, Any], dict[str, Vector]]]:
+    """A collection without its ids, which count the inserts of all banks."""
+    return [(record.payload, record.vectors) for record in state.collection(collection)]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_without_the_other_bank_a_bank_evolves_as_ever(data: st.DataObject) -> None:
+    """R44 no_plan_memory, no_exec_memory: given the same diagnoses, the half that is left is CHIME's."""
+    whole, halves = BankState(), {stage: BankState() for stage in Stage}
+    for _ in range(data.draw(st.integers(1, 8))):
+        given = data.draw(_episodes(whole, DEFAULTS))
+        places = {stage: [r.id for r in whole.collection(stage)] for stage in Stage}
+        for stage, half in halves.items():
+            ids = dict(zip(places[stage], [r.id for r in half.collection(stage)], strict=True))
+            mine = {
+                "reads": tuple(r.model_copy(update={"id": ids[r.id]}) for r in given.reads if r.stage is stage),
+                "diagnosis": given.diagnosis.model_copy(
+                    update={"misleading": tuple(ids[i] for i in given.diagnosis.misleading if i in ids)}
+                ),
+            }
+            halves[stage] = committed(half, given.model_copy(update=mine), DEFAULTS, {stage: stage.value})
+        whole = committed(whole, given, DEFAULTS, SEPARATE)
+        for stage, half in halves.items():
+            assert contents(half, stage) == contents(whole, stage)
+            assert len(half.records) == len(half.collection(stage))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_without_evolution_a_bank_only_grows(data: st.DataObject) -> None:
+    """R44 no_evolution: every accepted experience is one new memory, and no memory ever changes."""
+    params = EvolutionParams(value_update="off", prune_threshold=-1.0, merge_threshold=1.0, addition="off")
+    state = BankState()
+    for _ in range(data.draw(st.integers(1, 8))):
+        given = data.draw(_episodes(state, params))
+        after = committed(state, given, params, SEPARATE)
+        assert {item: after.records[item] for item in state.records} == state.records
+        assert len(after.records) == len(state.records) + len(accepted(given.diagnosis, params))
+        state = after

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chime_dist.core.bank import BankState, Record
-from chime_dist.core.projection import PointKey, Projection, Versions, score_floor, unit_vector
+from chime_dist.core.projection import OPEN_END, PointKey, Projection, Versions, score_floor, unit_vector
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BankMismatchError, EmbeddingError, JournalError, ServiceError
 
@@ -143,3 +143,53 @@ def test_a_threshold_is_lowered_and_must_be_a_number() -> None:
     assert score_floor(0.3) == pytest.approx(0.2999)
     with pytest.raises(ValueError, match="finite number, got nan"):
         score_floor(float("nan"))
+
+
+# --- compaction -----------------------------------------------------------------------------------------
+
+
+def test_versions_that_are_not_kept_are_gone_and_stay_gone() -> None:
+    """R7: the head and version 0 always stay; later versions come on top."""
+    versions = Versions(((0, 10),)).keeping([3, 7, 8, 99])
+    assert [v for v in range(12) if v in versions] == [0, 3, 7, 8, 10]
+    assert str(versions) == "0, 3, 7 to 8, 10"
+    later = versions.then(11).keeping([2, 3, 8])
+    assert str(later) == "0, 3, 8, 11"
+    assert all(later.reached(v) for v in range(12))
+
+
+def test_a_gap_of_a_long_step_may_be_gone_too() -> None:
+    versions = Versions(((0, 0), (5, 9))).keeping([6])
+    assert str(versions) == "0, 6, 9"
+    with pytest.raises(ServiceError, match=r"bank: version 7 was let go by a compaction \(it holds 0, 6, 9\)"):
+        versions.require(7, "bank")
+    with pytest.raises(ServiceError, match="version 10 is not projected"):
+        versions.require(10, "bank")
+
+
+@pytest.mark.parametrize("head", [1, 4, 9])
+@pytest.mark.parametrize("keep", [[], [2], [1, 3], [2, 3, 7], list(range(9))])
+def test_a_point_is_removed_if_and_only_if_no_version_that_is_kept_sees_it(head: int, keep: list[int]) -> None:
+    versions = Versions(((0, head),)).keeping(keep)
+    for valid_from in range(1, head + 1):
+        for valid_to in [*range(valid_from + 1, head + 1), OPEN_END]:
+            seen = any(v in versions for v in range(valid_from, min(valid_to, head + 1)))
+            assert versions.read(valid_from, valid_to) == seen
+
+
+def test_a_compaction_that_did_not_end_is_not_taken_for_done() -> None:
+    one, two, three = _state(1, _record("0-0", c=EAST)), _state(2), _state(3)
+    projection = _projected(one, two, three)
+    cut = projection.let_go([])
+    assert cut is not None
+    assert cut.gone == ((1, 2),)
+    assert projection.let_go([2]) == cut, "the versions are refused already; their points may still be there"
+    projection.swept(cut)
+    assert projection.let_go([2]) is None
+
+
+def test_what_was_let_go_is_not_planned_again() -> None:
+    one, two = _state(1, _record("0-0", c=EAST)), _state(2)
+    projection = _projected(one, two)
+    projection.let_go([])
+    assert projection.plan(1, BankState(), one) is None

@@ -97,3 +97,21 @@ def test_a_fault_reads_as_item_version_and_what() -> None:
     fault = PointFault(kind="missing", collection="plan", item="0-0", vector="c", version=3, what="gone")
     assert str(fault) == "missing point of plan 0-0, vector 'c', set at version 3: gone"
     assert str(PointFault(kind="extra", what="unknown")) == "extra point: unknown"
+
+
+def test_points_that_no_version_sees_may_be_there_or_not() -> None:
+    """A compaction removes them, and may be cut short; what they are is still known."""
+    points = expected_points(JOURNAL, Versions(((0, 4),)).keeping([]), None, 2, "bank")
+    assert {key: point.certain for key, point in points.items()} == {
+        _key("0-0", 1): False,
+        _key("0-1", 1): True,
+        _key("0-0", 3): False,
+        _key("3-0", 4): True,
+    }
+    assert _ends(points) == _ends(_expected((0, 4)))
+
+
+def test_a_point_whose_end_is_half_written_may_still_stand() -> None:
+    points = expected_points(JOURNAL, Versions(((0, 3),)).keeping([]), 4, 2, "bank")
+    assert points[_key("0-0", 3)].certain
+    assert points[_key("0-0", 3)].valid_to == {4, OPEN_END}

@@ -160,11 +160,19 @@ def test_inside_a_group_score_then_count_then_id_break_ties() -> None:
 
 
 def test_without_rerank_similarity_alone_decides() -> None:
-    """R44 no_rerank, R16: neither value nor near-tie moves anything; scores are still recorded."""
-    recall = ranked(A, B, hit("5-0", 0.79, value=1.0, count=50), rerank=False)
+    """R44 no_rerank, R16: with no weight on values and near-tie off, neither moves anything."""
+    recall = ranked(A, B, hit("5-0", 0.79, value=1.0, count=50), alpha=0.0, near_tie="off")
     assert [memory.id for memory in recall.selected] == ["0-0", "5-0", "1-0"]
     assert [(c.rank_before, c.rank_after) for c in recall.candidates] == [(0, 0), (1, 1), (2, 2)]
-    assert recall.candidates[0].score == pytest.approx(0.96)
+    assert [c.score for c in recall.candidates] == [c.sim for c in recall.candidates]
+    assert recall.candidates[0].adjusted_value == 0.25
+
+
+def test_a_shared_collection_is_searched_for_a_stage() -> None:
+    """R44 no_hierarchy: the recall names the collection, its memories the stage that they were retrieved for."""
+    recall = rerank([A], DEFAULTS, "shared", "q", 0, "exec")
+    assert (recall.collection, recall.selected[0].stage) == ("shared", "exec")
+    assert rerank([A], DEFAULTS, "plan", "q", 0).selected[0].stage == "plan"
 
 
 def test_every_candidate_is_recorded_with_what_moved_it() -> None:

@@ -353,3 +353,13 @@ def test_without_retrieved_memories_nothing_can_be_misleading() -> None:
 def test_the_schema_names_what_the_parser_reads() -> None:
     """R18: one contract, two sides."""
     assert set(gate_schema(RETRIEVED, GateLimits())["properties"]) == set(REPLY)
+
+
+def test_two_experiences_join_under_the_first_ones_scenario() -> None:
+    """R44 no_hierarchy: nothing that was said is lost, nothing is said twice, and both must be actionable."""
+    first = NewExperience(scenario="returns", experience="split by order", actionable=True)
+    second = NewExperience(scenario="refunds", experience="give cents", actionable=False)
+    assert first.joined(second) == NewExperience(
+        scenario="returns", experience="split by order\ngive cents", actionable=False
+    )
+    assert first.joined(first) == first

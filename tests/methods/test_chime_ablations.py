@@ -59,6 +59,7 @@ def planned(*methods: Any) -> tuple[RunConfig, ...]:
         "benchmarks": ["credit_world"],
         "methods": list(methods),
         "backbones": [{"name": "m", "scripted": {}}],
+        "orderings": [0],
         "cluster": {"endpoints": {"m": {"kind": "scripted"}}},
     }
     return expand(SweepConfig.model_validate_json(json.dumps(sweep)), registry.resolve)

@@ -12,17 +12,21 @@ import pytest
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 
-RULES = [*(f"R{number}" for number in range(1, 35)), "R37", "R38"]
+RULES = [*(f"R{number}" for number in range(1, 39)), "R42", "R43", "R44", "R45"]
 """Rules of the papers that this package implements so far."""
 
 FIELD_CASES = {
+    "A": (1, 2, 4, 6, 7, 9),
+    "B": (1, 3, 4, 5, 7, 8),
     "C": (1, 2, 3, 4, 7, 8),
     "D": (1, 2, 4, 6, 7, 9, 10, 11),
     "E": (1, 2, 4, 5, 7),
+    "F": (1, 3, 4, 5, 7),
     "G": (2, 3, 4, 6, 10),
     "H": (1, 3, 4, 6, 8, 9),
 }
-"""Failures that real users met, by group: C Ray, D Redis, E Qdrant, G benchmarks, H sweeps."""
+"""Failures that real users met, by group: A servers, B replies, C Ray, D Redis, E Qdrant, F embeddings,
+G benchmarks, H sweeps."""
 
 IN_SCOPE = [*RULES, *(f"{group}{number}" for group, numbers in FIELD_CASES.items() for number in numbers)]
 

@@ -22,13 +22,13 @@ Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 
 
 async def answer_merge(
-    request: MergeRequest, params: EvolutionParams, limits: GateLimits, ask: Ask, embed: Embed
+    request: MergeRequest, params: EvolutionParams, limits: GateLimits, template: str, ask: Ask, embed: Embed
 ) -> Merged:
-    """Do one merge and embed what came of it; raises BackboneError, EmbeddingError."""
+    """Do one merge by the prompt ``template`` and embed what came of it; raises BackboneError, EmbeddingError."""
     if params.merge == "append":
         return await joined(request, params, embed)
     turn = Turn(
-        template="chime/merge",
+        template=template,
         variables={
             "scenario": request.scenario,
             "old": request.experience,

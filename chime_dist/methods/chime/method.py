@@ -1,7 +1,8 @@
 """CHIME (S0 section 3): a planning bank, an execution bank, and a gate that attributes before it memorises.
 
 One episode is R2's order: recall plan memories, plan, recall exec memories for task and plan, execute; then,
-for a scored train episode, the gate's diagnosis (R18) and a proposal for the bank (R24 to R34).
+for a scored train episode, the gate's diagnosis (R18) and a proposal for the bank (R24 to R34). Which of these
+parts there are, and where they read and write, is the variant's to say (``options.Variant``, R44).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import ClassVar
 import structlog
 
 from chime_dist.core.bank import BankState, Event
-from chime_dist.core.credit import EvolutionParams, accepted
-from chime_dist.core.episode import Json, Outcome, Proposal, Recall, Recalled, Role, Trajectory
+from chime_dist.core.credit import accepted
+from chime_dist.core.episode import Json, Outcome, Proposal, Role, Trajectory
 from chime_dist.core.evidence import (
     EvolutionContent,
     EvolutionInput,
@@ -27,11 +28,13 @@ from chime_dist.core.evolution import finish, merge_ahead, prepare
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.memory import EXPERIENCE_VECTOR, SCENARIO_VECTOR, Stage
 from chime_dist.core.model_call import ChatReply, Turn
-from chime_dist.core.retrieval import RetrievalParams, rerank
+from chime_dist.core.retrieval import rerank
 from chime_dist.core.vector import Vector
-from chime_dist.core.verdict import Diagnosis, GateLimits, Verdict, gate_schema, parse_verdict
+from chime_dist.core.verdict import Diagnosis
 from chime_dist.errors import BackboneError
-from chime_dist.methods.chime.merging import Embed, answer_merge, joined
+from chime_dist.methods.chime.merging import Ask, Embed, answer_merge, joined
+from chime_dist.methods.chime.options import ChimeOptions, variant_of
+from chime_dist.methods.chime.reviewing import Review, attribution, audited, distillation, undecided
 from chime_dist.ports import (
     CommitReply,
     CommitRequest,
@@ -42,19 +45,11 @@ from chime_dist.ports import (
     ReflectionContext,
 )
 
+__all__ = ["Chime", "ChimeOptions"]
+
 log = structlog.get_logger()
 
 _MERGE = "merge"
-
-
-class ChimeOptions(Frozen):
-    """CHIME's settings; defaults are Table 7 of S0."""
-
-    retrieval: RetrievalParams = RetrievalParams()
-    """For both stages."""
-    evolution: EvolutionParams = EvolutionParams()
-    gate: GateLimits = GateLimits()
-    """Bounds on the gate's texts, in characters."""
 
 
 class Chime:
@@ -62,14 +57,18 @@ class Chime:
 
     Options: ClassVar[type[Frozen]] = ChimeOptions
     name = "chime"
-    collections: Mapping[str, tuple[str, ...]] = {
-        stage.value: (SCENARIO_VECTOR, EXPERIENCE_VECTOR) for stage in Stage
-    }
+    """Also the folder of its prompts."""
     max_window: int | None = None
-    calls: Mapping[Role, int] = {Role.PLANNER: 1, Role.GATE: 1}
 
     def __init__(self, options: ChimeOptions) -> None:
         self.options = options
+        self._variant = variant_of(options.ablation, options.outcome)
+        self.collections: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+            self._variant.banks.values(), (SCENARIO_VECTOR, EXPERIENCE_VECTOR)
+        )
+        self.calls: Mapping[Role, int] = dict.fromkeys(
+            (Role.PLANNER, Role.GATE) if self._variant.reviewer else (Role.PLANNER,), 1
+        )
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """R2, S0 Eq. 4: one planner call, then one executor call per step."""
@@ -78,8 +77,8 @@ class Chime:
         reply = await ctx.turn(
             Role.PLANNER,
             Turn(
-                template="chime/plan",
-                variables={"view": view, "list_tools": True, "memories": _shown(plan_memories)},
+                template=f"{self.name}/plan",
+                variables={"view": view, "list_tools": True, "memories": plan_memories},
                 conversation=ctx.view.messages,
             ),
         )
@@ -88,42 +87,41 @@ class Chime:
         exec_memories = await self._recall(ctx, Stage.EXEC, f"{ctx.view.request}\n\n{plan}")
         await ctx.execute(
             Turn(
-                template="chime/execute",
+                template=f"{self.name}/execute",
                 variables={
                     "view": view,
                     "list_tools": ctx.action_mode == "json_schema",
                     "plan": plan,
-                    "memories": _shown(exec_memories),
+                    "memories": exec_memories,
                 },
                 conversation=ctx.view.messages,
             )
         )
 
     async def reflect(self, ctx: ReflectionContext, trajectory: Trajectory, outcome: Outcome) -> Reflection:
-        """The gate: one structured call, one repair call if its reply is no decision (R18, R21)."""
-        memories = [memory for recall in trajectory.recalls for memory in recall.selected]
-        verdict, replies = await self._judged(ctx, trajectory, outcome, memories)
-        audit: dict[str, Json] = {
-            "replies": [reply.text for reply in replies],
-            "dropped_ids": list(verdict.dropped_ids),
-            "dropped_stages": [stage.value for stage in verdict.dropped_stages],
-        }
-        if verdict.diagnosis is None:
-            return Reflection(
-                status="gate_error", audit={**audit, "reason": verdict.reason, "excerpt": verdict.excerpt}
-            )
-        content = await self._content(ctx, trajectory, verdict.diagnosis)
+        """The reviewer's verdict, and what has to be embedded and merged for it."""
+        review = self._review(trajectory, outcome)
+        if review is None:
+            return Reflection(status="off")
+        verdict, replies = await review.asked(ctx)
+        diagnosis = verdict.diagnosis
+        if diagnosis is None:
+            return undecided(verdict, replies)
+        content = await self._content(ctx, trajectory, diagnosis)
         return Reflection(
             status="decided",
-            label=verdict.diagnosis.label.value,
-            diagnosis=verdict.diagnosis.model_dump(mode="json"),
+            label=diagnosis.label.value if self._variant.reviewer == "gate" else None,
+            diagnosis=diagnosis.model_dump(mode="json"),
             content=content.model_dump(mode="json"),
-            audit=audit,
+            audit=audited(verdict, replies),
         )
 
     def prepare(self, state: BankState, proposal: Proposal) -> Prepared:
         """R24 to R33 at the head; asks for the merges that were not done ahead, or went stale."""
-        evolved = prepare(state, EvolutionInput.from_proposal(proposal), self.options.evolution)
+        if not self.collections:
+            return Prepared()
+        given = EvolutionInput.from_proposal(proposal)
+        evolved = prepare(state, given, self.options.evolution, self._variant.banks)
         requests = tuple(
             CommitRequest(key=request.stage.value, kind=_MERGE, data=request.model_dump(mode="json"))
             for request in evolved.requests
@@ -137,7 +135,7 @@ class Chime:
         async def ask(turn: Turn) -> ChatReply:
             return await models.turn(Role.GATE, turn, f"merge:{merge.target}", budget_s)
 
-        merged = await answer_merge(merge, self.options.evolution, self.options.gate, ask, _documents(models))
+        merged = await self._merged(merge, ask, _documents(models))
         return CommitReply(key=request.key, data=merged.model_dump(mode="json"))
 
     async def fallback(self, request: CommitRequest, models: Models) -> CommitReply:
@@ -150,57 +148,48 @@ class Chime:
     def finish(self, state: BankState, proposal: Proposal, replies: Sequence[CommitReply]) -> tuple[Event, ...]:
         """The events, with the merges answered."""
         merged = [Merged.model_validate(reply.data) for reply in replies]
-        return finish(state, EvolutionInput.from_proposal(proposal), merged, self.options.evolution)
+        given = EvolutionInput.from_proposal(proposal)
+        return finish(state, given, merged, self.options.evolution, self._variant.banks)
 
-    async def _recall(self, ctx: EpisodeContext, stage: Stage, query: str) -> Recall:
+    async def _recall(self, ctx: EpisodeContext, stage: Stage, query: str) -> list[Json]:
+        """The stage's memories for its prompt; nothing is asked of a bank that is not there."""
+        bank = self._variant.banks.get(stage)
+        if bank is None:
+            return []
         params = self.options.retrieval
-        hits, version = await ctx.search(stage.value, query, params.candidates, params.min_similarity)
-        recall = rerank(hits, params, stage.value, query, version)
+        hits, version = await ctx.search(bank, query, params.candidates, params.min_similarity)
+        recall = rerank(hits, params, bank, query, version, stage.value)
         ctx.recalled(recall)
-        return recall
+        return [memory.model_dump(mode="json") for memory in recall.selected]
 
-    async def _judged(
-        self, ctx: ReflectionContext, trajectory: Trajectory, outcome: Outcome, memories: Sequence[Recalled]
-    ) -> tuple[Verdict, list[ChatReply]]:
-        ids = [memory.id for memory in memories]
-        turn = Turn(
-            template="chime/review",
-            variables={
-                "view": trajectory.view.model_dump(mode="json"),
-                "list_tools": True,
-                "plan": trajectory.plan,
-                "steps": [step.model_dump(mode="json") for step in trajectory.steps],
-                "outcome": outcome.value,
-                "memories": [memory.model_dump(mode="json") for memory in memories],
-                "repair": None,
-            },
-            conversation=trajectory.view.messages,
-            response_schema=gate_schema(ids, self.options.gate),
-            schema_name="diagnosis",
+    def _review(self, trajectory: Trajectory, outcome: Outcome) -> Review | None:
+        limits = self.options.gate
+        match self._variant.reviewer:
+            case "gate":
+                return attribution(self.name, trajectory, outcome, limits)
+            case "distiller":
+                return distillation(self.name, trajectory, outcome, limits, self.options.outcome)
+            case None:
+                return None
+
+    async def _merged(self, request: MergeRequest, ask: Ask, embed: Embed) -> Merged:
+        return await answer_merge(
+            request, self.options.evolution, self.options.gate, f"{self.name}/merge", ask, embed
         )
-        reply = await ctx.turn(Role.GATE, turn)
-        verdict = parse_verdict(reply.text, reply.finish_reason, ids)
-        if verdict.diagnosis is not None:
-            return verdict, [reply]
-        repair = turn.model_copy(update={"variables": {**turn.variables, "repair": verdict.reason}})
-        second = await ctx.turn(Role.GATE, repair)
-        return parse_verdict(second.text, second.finish_reason, ids), [reply, second]
 
     async def _content(
         self, ctx: ReflectionContext, trajectory: Trajectory, diagnosis: Diagnosis
     ) -> EvolutionContent:
         """Vectors of the new experience, and the merges that the version read suggests, done ahead."""
-        params = self.options.evolution
-        stages = accepted(diagnosis, params)
-        texts = [
-            text for s in stages for text in (diagnosis.experience[s].scenario, diagnosis.experience[s].experience)
-        ]
+        params, banks = self.options.evolution, self._variant.banks
+        written = accepted(diagnosis, params, banks)
+        texts = [text for new in written.values() for text in (new.scenario, new.experience)]
         embedded = iter(await ctx.embed(texts) if texts else ())
-        vectors = {stage: ExperienceVectors(c=next(embedded), e=next(embedded)) for stage in stages}
+        vectors = {stage: ExperienceVectors(c=next(embedded), e=next(embedded)) for stage in written}
         requests = []
-        for stage in stages:
-            hit = await ctx.nearest(stage.value, vectors[stage].c, params.merge_threshold)
-            request = merge_ahead(stage, diagnosis.experience[stage], hit, params)
+        for stage, new in written.items():
+            hit = await ctx.nearest(banks[stage], vectors[stage].c, params.merge_threshold)
+            request = merge_ahead(stage, new, hit, params)
             if request is not None:
                 requests.append(request)
 
@@ -208,9 +197,7 @@ class Chime:
             return await ctx.turn(Role.GATE, turn)
 
         try:
-            merges = await asyncio.gather(
-                *(answer_merge(request, params, self.options.gate, ask, ctx.embed) for request in requests)
-            )
+            merges = await asyncio.gather(*(self._merged(request, ask, ctx.embed) for request in requests))
         except BackboneError as error:
             # Done ahead only to keep it off the bank's lane, where it is asked for again.
             log.warning("merge.left_to_commit", unit=ctx.unit.key, reason=str(error))
@@ -223,7 +210,3 @@ def _documents(models: Models) -> Embed:
         return await models.embed(texts, "document")
 
     return embed
-
-
-def _shown(recall: Recall) -> list[Json]:
-    return [memory.model_dump(mode="json") for memory in recall.selected]
