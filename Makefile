@@ -50,5 +50,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[embed,edge,embedded,bfcl,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[embed,edge,embedded,bfcl,plots,dev]'
 	touch $@

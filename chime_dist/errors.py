@@ -43,6 +43,10 @@ class BankFileError(ChimeDistError):
     """An exported bank is damaged, cut, of another format, or cannot be read or written."""
 
 
+class ServingError(ChimeDistError):
+    """A replica or router of a backbone that we serve cannot be placed, started, or shown to work."""
+
+
 class OutageError(ChimeDistError):
     """A backbone stayed down for longer than a launch waits; the launch is paused, nothing is lost."""
 

@@ -35,7 +35,7 @@ _SECRET_NAME = re.compile(
     r"|authorization|cookies?)(_|$)|(^|_)token$"
 )
 _SECRET_IN_TEXT = (
-    (re.compile(r"(?<=://)[^/@\s]*:[^/@\s]+(?=@)"), MASK),
+    (re.compile(r"(?<=://)[^/?#\s]+(?=@)"), MASK),
     (re.compile(r"(?i)\b(bearer)\s+[\w.~+/=-]{8,}"), rf"\1 {MASK}"),
     (re.compile(r"\bsk-[\w-]{16,}"), MASK),
     (re.compile(r"(?i)\b(api[_-]?key|access[_-]?token|password|secret)=[^&\s]+"), rf"\1={MASK}"),

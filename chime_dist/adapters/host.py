@@ -1,4 +1,5 @@
-"""What this machine allows: room on its disks, what kind of file system they are, how many files may be open."""
+"""What this machine allows: room on its disks, what kind of file system they are, how many files may be open, and
+whether its kernel killed for want of memory."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import shutil
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
+_CGROUPS = Path("/proc/self/cgroup")
+_CGROUP_FILES = Path("/sys/fs/cgroup")
 
 _NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gcsfuse", "glusterfs", "goofys", "gpfs", "juicefs", "lustre", "nfs"}
@@ -57,6 +60,39 @@ def open_files_limit() -> int | None:
     """Files and sockets that one process may have open (soft RLIMIT_NOFILE); None where there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def out_of_memory_kills() -> tuple[str, int] | None:
+    """This process's control group, and how many processes of it the kernel has killed for want of memory.
+
+    None where no such count can be read. The count covers all processes of the group and never falls while the
+    group lives.
+    """
+    try:
+        lines = _CGROUPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            # A container may see its group as the root, or by the name that it has outside.
+            files = [_CGROUP_FILES / part / "memory.events" for part in (group.lstrip("/"), "")]
+        elif "memory" in controllers.split(","):
+            files = [_CGROUP_FILES / "memory" / part / "memory.oom_control" for part in (group.lstrip("/"), "")]
+        else:
+            continue
+        for file in files:
+            if (count := _count_in(file, "oom_kill")) is not None:
+                return f"{controllers}:{group}", count
+    return None
+
+
+def _count_in(file: Path, name: str) -> int | None:
+    try:
+        words = dict(line.split(" ", 1) for line in file.read_text().splitlines())
+        return int(words[name])
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def _unescaped(text: str) -> str:

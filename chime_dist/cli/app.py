@@ -138,18 +138,26 @@ def report(
     denominator: Annotated[
         Denominator | None, typer.Option(help="What accuracy divides by; the sweep's choice where left out.")
     ] = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="METHOD_A METHOD_B",
+            help="The two methods to compare task by task; chime, or the first, with every other where left out.",
+        ),
+    ] = None,
     form: Annotated[
-        Literal["table", "markdown", "csv", "json"], typer.Option("--format", help="How to print it.")
+        Literal["table", "markdown", "csv", "json"],
+        typer.Option("--format", help="How to print it; csv with --compare holds the comparisons."),
     ] = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Print accuracies, averages and costs, and put them into the launch's report folder.
+    """Print accuracies, averages, paired comparisons and costs, and put them into the launch's report folder.
 
     Exits with 3 where anything planned is missing.
     """
     from chime_dist.cli import inspecting
 
-    _exit(inspecting.report(directory, partial, denominator, "json" if as_json else form))
+    _exit(inspecting.report(directory, partial, denominator, compare, "json" if as_json else form))
 
 
 @app.command()
@@ -169,6 +177,34 @@ def doctor(
     from chime_dist.cli import doctor
 
     _exit(doctor.examine(_session(context), target, overrides or (), as_json))
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="NAME|DIR", help="A backbone; with --status, a folder.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A sweep, or a file with its cluster alone.", show_default=False),
+    ] = None,
+    overrides: Set = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="How the replicas of a launch, or of a serve, do.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a backbone of kind vllm, as FILE has it at cluster.endpoints.NAME, and print its URL.
+
+    The first SIGINT or SIGTERM lets requests in flight end. A launch serves its backbones itself.
+    """
+    from chime_dist.cli import serving
+
+    if status:
+        serving.show_status(Path(target), as_json)
+        return
+    if file is None:
+        raise typer.BadParameter("say which FILE holds this backbone: chime-dist serve NAME FILE")
+    _exit(serving.serve_until_interrupted(_session(context), target, file, overrides or (), as_json))
 
 
 def _session(context: typer.Context) -> Session:

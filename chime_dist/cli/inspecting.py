@@ -18,7 +18,7 @@ from chime_dist.cli.output import say, show, show_json, show_text
 from chime_dist.cli.targets import EpisodeName, find
 from chime_dist.core.aggregate import Denominator
 from chime_dist.core.journal import JournalEntry, parse_line
-from chime_dist.report.csv_text import to_csv
+from chime_dist.report.csv_text import comparisons_to_csv, to_csv
 from chime_dist.report.json_text import to_json
 from chime_dist.report.markdown import to_markdown
 from chime_dist.report.terminal import to_terminal
@@ -142,13 +142,21 @@ def _not_there(launch: LaunchDirectory, run_id: str, episode: EpisodeName) -> st
     return f"{run_id} {episode} has not ended yet"
 
 
-def report(path: Path, partial: bool, denominator: Denominator | None, form: Format) -> ExitCode:
+def report(
+    path: Path,
+    partial: bool,
+    denominator: Denominator | None,
+    compare: tuple[str, str] | None,
+    form: Format,
+) -> ExitCode:
     """Print a launch's report, and put it into the launch's folder."""
     launch = LaunchDirectory.open(path)
-    built = launch_report(launch, partial=partial, denominator=denominator, program=program())
+    built = launch_report(launch, partial=partial, denominator=denominator, compare=compare, program=program())
     if form == "table":
         show(*to_terminal(built).renderables)
+    elif form == "csv":
+        show_text(to_csv(built) if compare is None else comparisons_to_csv(built))
     else:
-        show_text({"markdown": to_markdown, "csv": to_csv, "json": to_json}[form](built))
+        show_text({"markdown": to_markdown, "json": to_json}[form](built))
     write_report(launch, built)
     return ExitCode.COMPLETE if built.complete else ExitCode.INCOMPLETE

@@ -27,7 +27,7 @@ from chime_dist.report.document import Report
 from chime_dist.report.json_text import to_json
 from chime_dist.report.terminal import to_terminal
 from chime_dist.wiring.launch import Launch
-from chime_dist.wiring.plans import plan_runs, warnings
+from chime_dist.wiring.plans import counted_runs, plan_runs, warnings
 from chime_dist.wiring.requirements import require_parts
 from chime_dist.wiring.results import Standing, launch_report, standings, write_report
 from chime_dist.wiring.services import secrets_of
@@ -57,7 +57,7 @@ def sweep(session: Session, file: Path, overrides: Sequence[str], dry_run: bool,
     config = load_sweep(file, overrides)
     session.secrets += secrets_of(config.cluster)
     require_parts(config)
-    runs = plan_runs(config)
+    runs = counted_runs(config) if dry_run else plan_runs(config)
     surprises = warnings(runs)
     for surprise in surprises:
         say(f"warning: {surprise}")
@@ -123,6 +123,7 @@ async def _drive(launch: Launch, watch: Watch, manner: Manner) -> Ending | None:
     with Interruptions(launch, lambda: watch.in_flight, say) as interruptions:
         if not manner.quiet:
             say(_greeting(launch))
+            launch.tell = say
         return await interruptions.bear(launch.drive(watch))
 
 

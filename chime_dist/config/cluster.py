@@ -9,7 +9,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from chime_dist.config.schema import ConfigModel, Name
 from chime_dist.config.secrets import Interpolated, Secret, SecretUrl
+from chime_dist.config.serving import VllmEndpoint
 from chime_dist.config.validation import validated
+from chime_dist.core.pacing import PaceLimits
 
 REDIS_URL = "CHIME_REDIS_URL"
 QDRANT_URL = "CHIME_QDRANT_URL"
@@ -17,6 +19,7 @@ RAY_ADDRESS = "RAY_ADDRESS"
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+FilePath = Annotated[str, Field(min_length=1)]
 
 
 def _require_scheme(url: SecretUrl, allowed: tuple[str, ...]) -> None:
@@ -26,13 +29,33 @@ def _require_scheme(url: SecretUrl, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"the url starts with none of {', '.join(f'{scheme}://' for scheme in allowed)}")
 
 
+def _require_tls(mode: str, url: SecretUrl | None, scheme: str, files: Mapping[str, str | None]) -> None:
+    given = [name for name, path in files.items() if path is not None]
+    # The url may come from the environment, until then the mode is the default one.
+    in_clear = mode in ("embedded", "edge") if url is None else url.scheme != scheme
+    if given and in_clear:
+        # Sent in the clear although certificates were named: nobody who wrote that wanted it.
+        raise ValueError(
+            f"{' and '.join(given)}: of use with a {scheme}:// url only; write one, or leave out what is for it"
+        )
+
+
 class RedisConfig(ConfigModel):
     """Queue and journal. ``local``, ``embedded`` or a URL may stand for the whole mapping."""
 
     mode: Literal["local", "embedded", "server"] = "local"
     """In this process; a redis-server that we start and own; a server at ``url``."""
     url: SecretUrl | None = None
-    """``redis://``, ``rediss://`` or ``unix://``, with mode ``server``."""
+    """``redis://``, ``rediss://`` (TLS) or ``unix://``, with mode ``server``. ``rediss://USER:PASSWORD@HOST:PORT``
+    for an ACL user; deploy/redis.conf has the rules that a user needs."""
+    ca_file: FilePath | None = None
+    """PEM of the authority that signed the server's certificate, for ``rediss://``, in addition to the public ones
+    that this machine trusts. Like the next two a path that every machine of the launch can read; a relative one
+    starts where the launch was started."""
+    cert_file: FilePath | None = None
+    """PEM of the client's certificate, where the server asks for one."""
+    key_file: FilePath | None = None
+    """PEM of the key of ``cert_file``, without a passphrase; None where ``cert_file`` holds it too."""
     assume_durable: bool = False
     """Trust that the server persists and does not evict, where it forbids CONFIG (D7, D10)."""
 
@@ -46,6 +69,10 @@ class RedisConfig(ConfigModel):
         _url_iff_server(self.mode, self.url)
         if self.url is not None:
             _require_scheme(self.url, ("redis", "rediss", "unix"))
+        files = {"ca_file": self.ca_file, "cert_file": self.cert_file, "key_file": self.key_file}
+        _require_tls(self.mode, self.url, "rediss", files)
+        if self.key_file is not None and self.cert_file is None:
+            raise ValueError("key_file is the key of cert_file: set cert_file too")
         return self
 
 
@@ -56,6 +83,9 @@ class QdrantConfig(ConfigModel):
     """Exact search in the owner's process; the embedded engine; a server at ``url``."""
     url: SecretUrl | None = None
     api_key: Secret | None = None
+    ca_file: FilePath | None = None
+    """PEM of the authority that signed the server's certificate, for ``https://``; None trusts the public ones.
+    A path that every machine of the launch can read."""
 
     @model_validator(mode="before")
     @classmethod
@@ -67,6 +97,7 @@ class QdrantConfig(ConfigModel):
         _url_iff_server(self.mode, self.url)
         if self.url is not None:
             _require_scheme(self.url, ("http", "https"))
+        _require_tls(self.mode, self.url, "https", {"ca_file": self.ca_file})
         return self
 
 
@@ -111,6 +142,8 @@ class HttpEndpoint(ConfigModel):
     headers: dict[str, Secret] = {}
     """Sent with every request. ``Authorization`` may be one of them only without ``api_key`` and without
     credentials in ``url``, which become that header too."""
+    limits: PaceLimits = PaceLimits()
+    """What the server takes; all callers of a launch keep them together."""
 
     @model_validator(mode="after")
     def _check(self) -> HttpEndpoint:
@@ -164,7 +197,8 @@ def _endpoint_kind(data: Any) -> str:
 Endpoint = Annotated[
     Annotated[HttpEndpoint, Tag("http")]
     | Annotated[ScriptedEndpoint, Tag("scripted")]
-    | Annotated[LlamaCppEndpoint, Tag("llamacpp")],
+    | Annotated[LlamaCppEndpoint, Tag("llamacpp")]
+    | Annotated[VllmEndpoint, Tag("vllm")],
     Discriminator(_endpoint_kind),
 ]
 """Where a backbone answers; ``kind`` is ``http`` where it is left out."""
@@ -183,7 +217,7 @@ class ClusterConfig(ConfigModel):
     backbone_caps: dict[str, Count] = {}
     """Most slots the runs of a backbone may hold, by name."""
     lease_s: Seconds = 60.0
-    """How long a silent worker keeps its episode."""
+    """How long a silent worker keeps its episode, and a silent driver its launch."""
     max_deliveries: Count = 3
     """Deliveries of an episode before it is given up as infra (D9)."""
     stop_after_infra: Count = 3
@@ -224,6 +258,9 @@ class ClusterConfig(ConfigModel):
                 named[f"endpoints.{name}.url"] = endpoint.url
                 named[f"endpoints.{name}.api_key"] = endpoint.api_key
                 named |= {f"endpoints.{name}.headers.{key}": value for key, value in endpoint.headers.items()}
+            elif isinstance(endpoint, VllmEndpoint):
+                held = endpoint.secret_env.items()
+                named |= {f"endpoints.{name}.secret_env.{key}": value for key, value in held}
         return [path for path, secret in named.items() if secret is not None and secret.written_out]
 
 
@@ -234,10 +271,10 @@ def with_environment(cluster: ClusterConfig, environ: Mapping[str, str]) -> Clus
     """
     changes: dict[str, ConfigModel] = {}
     if url := _url_of(REDIS_URL, environ):
-        redis = {"url": url, "assume_durable": cluster.redis.assume_durable}
+        redis = {**cluster.redis.model_dump(exclude={"mode", "url"}), "url": url}
         changes["redis"] = validated(RedisConfig, redis, REDIS_URL)
     if url := _url_of(QDRANT_URL, environ):
-        qdrant = {"url": url, "api_key": cluster.qdrant.api_key}
+        qdrant = {"url": url, "api_key": cluster.qdrant.api_key, "ca_file": cluster.qdrant.ca_file}
         changes["qdrant"] = validated(QdrantConfig, qdrant, QDRANT_URL)
     if address := environ.get(RAY_ADDRESS):
         changes["ray"] = cluster.ray.model_copy(update={"address": address})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -122,6 +122,13 @@ class SecretUrl(Secret):
     def has_credentials(self) -> bool:
         """Whether a user, a password or a token stands before the host."""
         return "@" in urlsplit(self._value).netloc
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """The password, or the token that stands alone before the host, as written and as decoded."""
+        user, colon, password = urlsplit(self._value).netloc.rpartition("@")[0].partition(":")
+        secret = password if colon else user
+        return tuple(sorted({secret, unquote(secret)} - {""}))
 
     @classmethod
     def _displayed(cls, written: str) -> str:

@@ -25,6 +25,12 @@ class PaperStream(Frozen):
     train: int
     eval: int
 
+    @property
+    def tasks_by_domain(self) -> dict[str, int]:
+        """``sizes`` by name; domains that are not named are numbered."""
+        names = self.domains or tuple(f"domain-{k}" for k in range(len(self.sizes)))
+        return dict(zip(names, self.sizes, strict=True))
+
 
 class PaperBenchmark(Frozen):
     """The printed settings of one benchmark."""
@@ -33,6 +39,8 @@ class PaperBenchmark(Frozen):
     """Passes over the train stream before the selected checkpoint (R6, Table 7)."""
     concurrency: int
     """Episodes in flight, the default window W (R7, Table 7)."""
+    max_steps: int
+    """Most executor turns of an episode (R39 to R42, Table 7)."""
     streams: Mapping[ProtocolName, PaperStream]
 
 
@@ -58,6 +66,7 @@ PAPER: Mapping[str, PaperBenchmark] = MappingProxyType(
         "tau2": PaperBenchmark(
             epochs=2,
             concurrency=16,
+            max_steps=100,
             streams={
                 # Telecom with all its tasks, and the mock domain: these sizes fit most printed accuracies (R3).
                 "paper_numbers": PaperStream(
@@ -78,6 +87,7 @@ PAPER: Mapping[str, PaperBenchmark] = MappingProxyType(
         "vitabench": PaperBenchmark(
             epochs=2,
             concurrency=8,
+            max_steps=100,
             streams=_same(
                 PaperStream(
                     domains=("delivery", "instore", "ota", "cross_domain"),
@@ -90,6 +100,7 @@ PAPER: Mapping[str, PaperBenchmark] = MappingProxyType(
         "browsecomp_zh": PaperBenchmark(
             epochs=5,
             concurrency=16,
+            max_steps=10,
             streams={
                 "paper_numbers": PaperStream(domains=None, sizes=_BROWSECOMP_TOPICS, train=198, eval=91),
                 "paper_text": PaperStream(domains=None, sizes=_BROWSECOMP_TOPICS, train=44, eval=33),
@@ -98,6 +109,7 @@ PAPER: Mapping[str, PaperBenchmark] = MappingProxyType(
         "bfcl_v4": PaperBenchmark(
             epochs=2,
             concurrency=16,
+            max_steps=10,
             streams={
                 "paper_numbers": PaperStream(domains=_BFCL_DOMAINS, sizes=_BFCL_SIZES, train=1751, eval=755),
                 "paper_text": PaperStream(domains=_BFCL_DOMAINS, sizes=_BFCL_SIZES, train=88, eval=40),

@@ -8,17 +8,18 @@ project. The journal's answer decides: nothing is applied or shown that the jour
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 
 from chime_dist import faults
-from chime_dist.core.bank import BankState, Event, ItemId, Record, apply, as_of
+from chime_dist.core.bank import BankState, Event, apply, as_of
 from chime_dist.core.episode import Proposal
 from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
-from chime_dist.core.vector import at_least, similarities, unit_rows
 from chime_dist.core.window import InfraStreak
+from chime_dist.engine.bank_answers import answer
 from chime_dist.engine.outage import Outages
 from chime_dist.errors import BackboneError, EmbeddingError, FencedError, JournalError, ServiceError
 from chime_dist.ports import (
@@ -45,6 +46,8 @@ ANSWER_ATTEMPTS = 3
 """How often a commit asks a model that is up before the method's fallback counts."""
 READ_WAIT_S = 60.0
 """Longest wait of a read for the commit it was promised, in seconds."""
+COMPACT_EVERY = 64
+"""Commits between two compactions of a projection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,14 @@ class LaneServices:
     models: Models
     fingerprint: EmbedderFingerprint
     window: int
-    """States of the last ``window`` versions and the head stay in memory for reads."""
+    """W of R7: the position at the head may read the version ``window - 1`` commits back, and no later one reads
+    further back."""
     hold_after_infra: int
     """The infra position that would be this many in a row is held back: something is wrong, a person decides."""
     answer_budget_s: float
     """Wall-clock seconds for one model request at a commit."""
+    pinned: frozenset[int] = frozenset()
+    """Versions that can be read however far the head is: checkpoints, and what eval is pinned to."""
 
 
 class Lane:
@@ -85,12 +91,18 @@ class Lane:
         self._store = store
         self._clock = clock
         self._namespace = Namespace(launch=launch, run_id=run_id, fence=0)
-        self._states: dict[int, BankState] = {}
+        self._states = {0: BankState()}
+        """What may still be read, the head too, without the matrices that the head carries from commit to commit:
+        searches go to the store, and a matrix per version would be the bank once more per version."""
         self._head = BankState()
         self._content_hash = GENESIS
         self._infra = InfraStreak(services.hold_after_infra)
         self._projected_from = 0
-        """The oldest version that the store answers for."""
+        """The oldest version, beside pinned ones, that this owner's projection ever held."""
+        self._compacted = 0
+        """The head at the last compaction."""
+        self._reading = Counter[int]()
+        """Searches that are under way, by version: no compaction removes what they look for."""
         self._readable = 0
         """The newest one. The journal tells the driver of a commit before the store has it, so reads may wait."""
         self._news = asyncio.Condition()
@@ -107,14 +119,14 @@ class Lane:
         self._namespace = Namespace(launch=self._launch, run_id=self._run_id, fence=fence)
         await self._store.open(self._namespace, self._services.fingerprint)
         lines = await self._journal.read(self._run_id)
-        self._projected_from = max(0, len(lines) - self._services.window)
+        self._projected_from = max(0, len(lines) - self._services.window + 1)
         projected = BankState()
         for entry in verified(lines, f"journal of {self._run_id}"):
             self._advance(apply(self._head, entry), entry)
-            if self._head.version >= self._projected_from:
+            if self._stays(self._head.version, self._projected_from):
                 await self._store.project(self._namespace, self._head.version, projected, self._head)
                 projected = self._head
-        self._readable = self._head.version
+        self._readable = self._compacted = self._head.version
         if self._head.version:
             # An owner that dies between an append and its clearing up leaves that one proposal behind.
             await self._queue.forget(self._run_id, self._head.version - 1)
@@ -140,23 +152,15 @@ class Lane:
     async def search(self, query: BankQuery) -> list[Hit]:
         """See ``ports.BankReader``: the store proposes, the journal's vectors decide."""
         state = await self.state(query.version)
-        records = [
-            state.records[item] for item in await self._candidates(state, query) if item not in query.withheld
-        ]
-        if not records:
-            return []
-        sims = similarities(query.vector, unit_rows([r.vectors[query.vector_name] for r in records]))
-        found = [
-            Hit(record=_without_vectors(record), sim=sim)
-            for record, sim in zip(records, sims, strict=True)
-            if at_least(sim, query.min_similarity)
-        ]
-        found.sort(key=lambda hit: (-hit.sim, ItemId.parse(hit.record.id)))
-        return found[: query.limit]
+        if not self._stays(query.version, self._oldest_read):
+            return await asyncio.to_thread(answer, state, query)
+        self._reading[query.version] += 1
+        try:
+            return answer(state, query, await self._candidates(query))
+        finally:
+            self._reading -= Counter((query.version,))
 
-    async def _candidates(self, state: BankState, query: BankQuery) -> Sequence[str]:
-        if query.version < self._projected_from:
-            return state.matrix(query.collection, query.vector_name).ids
+    async def _candidates(self, query: BankQuery) -> list[str]:
         return await self._store.candidates(
             self._namespace,
             query.version,
@@ -166,6 +170,33 @@ class Lane:
             query.limit + len(query.withheld),
             query.min_similarity,
         )
+
+    @property
+    def _oldest_read(self) -> int:
+        """The oldest version that the head's position, or a later one, may read (R7), if the store has it."""
+        return max(self._projected_from, self._head.version - self._services.window + 1)
+
+    def _stays(self, version: int, oldest: int) -> bool:
+        return version >= oldest or version in self._services.pinned
+
+    async def compact_when_due(self) -> None:
+        """Every ``COMPACT_EVERY`` commits have the store drop what no read can see any more. Not serialized with
+        ``commit_ready``: the store keeps its writes apart.
+
+        A store that cannot do it now is asked again after as many commits.
+        """
+        head = self._readable
+        if head - self._compacted < COMPACT_EVERY:
+            return
+        self._compacted = head
+        window = range(self._oldest_read, head + 1)
+        keep = {*window, *self._services.pinned, *self._reading}
+        try:
+            await self._store.compact(self._namespace, sorted(keep))
+        except ServiceError as error:
+            log.warning("bank.compaction_failed", run=self._run_id, version=head, reason=str(error))
+        else:
+            log.info("bank.compacted", run=self._run_id, version=head, kept=len(keep), states=len(self._states))
 
     async def state(self, version: int) -> BankState:
         """The bank at ``version``; replays the journal for one that is no longer kept.
@@ -181,9 +212,8 @@ class Lane:
                     f"run {self._run_id}: version {version} was not committed here within {READ_WAIT_S:.0f} s; "
                     f"this owner is at {self._readable}"
                 ) from None
-        kept = self._head if version == self._head.version else self._states.get(version)
-        if kept is not None:
-            return kept
+        if version in self._states:
+            return self._states[version]
         lines = (await self._journal.read(self._run_id))[:version]
         return as_of(verified(lines, f"journal of {self._run_id}"), version)
 
@@ -269,8 +299,10 @@ class Lane:
         return await method.fallback(request, models)
 
     def _advance(self, state: BankState, entry: JournalEntry) -> None:
-        self._states[self._head.version] = self._head
-        self._states.pop(self._head.version - self._services.window, None)
+        self._states[state.version] = BankState(state.version, state.records)
+        left = state.version - self._services.window
+        if left not in self._services.pinned:
+            self._states.pop(left, None)
         self._head = state
         self._content_hash = entry.content_hash
         self._infra = self._infra.then(entry.outcome)
@@ -344,8 +376,5 @@ async def _commit_when_woken(lane: Lane, waker: asyncio.Event) -> None:
     while True:
         waker.clear()
         await lane.commit_ready()
+        await lane.compact_when_due()
         await waker.wait()
-
-
-def _without_vectors(record: Record) -> Record:
-    return record.model_copy(update={"vectors": {}})

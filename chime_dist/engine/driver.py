@@ -81,11 +81,28 @@ class _Run:
     in_flight: dict[str, Unit] = field(default_factory=dict)
     evaluated: int = 0
     committed_empty: int = 0
+    mirror_fence: int = 0
+    mirrored: int = 0
+    """Entries that the mirror held when this driver began: as in the journal, they were compared."""
     digest_before: str | None = None
     finished: bool = False
 
     @property
+    def waits(self) -> bool:
+        """Whether ``next_unit`` may be admitted now."""
+        if not self.admission.done:
+            return self.admission.ready() is not None
+        return bool(self.owed) and self.digest_before is not None
+
+    def next_unit(self) -> Unit:
+        """What is admitted next of a run that waits."""
+        if not self.admission.done:
+            return self.plan.train_unit(self.admission.next_position)
+        return self.plan.eval_unit(self.owed[0])
+
+    @property
     def progress(self) -> float:
+        """Share of the units that were admitted or settled, 0 to 1."""
         units = self.plan.shape.total + len(self.plan.eval)
         return (self.admission.next_position + len(self.plan.eval) - len(self.owed)) / units
 
@@ -128,7 +145,6 @@ class Driver:
         self._caps = caps or {}
         self._steering = steering or Steering(slots, clock)
         self._mirror = mirror
-        self._mirror_fences: dict[str, int] = {}
         self._on_run_end = on_run_end
         self._on_progress = on_progress
         self._runs = {
@@ -155,7 +171,10 @@ class Driver:
         self._drained = True
 
     async def run(self) -> Ending:
-        """Drive to the end; call after the queue was reset and the bank opened. Raises what the ports raise."""
+        """Drive to the end; call after the queue was reset, journal and mirror reconciled, and the bank opened.
+
+        Raises what the ports raise.
+        """
         for run in self._runs.values():
             await self._take_stock(run)
         cursor, _ = await self._queue.changes("", 0.0)
@@ -195,7 +214,7 @@ class Driver:
         if not run.finished:
             return True
         settled = await self._records.settled(run.plan.run_id)
-        return any(run.plan.eval_unit(i).key not in settled for i in range(len(run.plan.eval)))
+        return any(key not in settled for key in run.plan.eval_keys())
 
     async def _report(self) -> None:
         self._on_progress([await self._progress(run) for run in self._runs.values()])
@@ -227,8 +246,9 @@ class Driver:
         plan = run.plan
         run.settled = await self._records.settled(plan.run_id)
         if self._mirror is not None:
-            self._mirror_fences[plan.run_id] = await self._mirror.take_fence(plan.run_id)
-        run.owed = [i for i in range(len(plan.eval)) if plan.eval_unit(i).key not in run.settled]
+            run.mirror_fence = await self._mirror.take_fence(plan.run_id)
+            run.mirrored = await self._mirror.head(plan.run_id)
+        run.owed = [index for index, key in enumerate(plan.eval_keys()) if key not in run.settled]
         run.evaluated = len(plan.eval) - len(run.owed)
         await self._follow(run)
         await self._advance(run)
@@ -242,14 +262,12 @@ class Driver:
             waiting = [
                 run
                 for run in self._runs.values()
-                if not self._is_cancelled(run) and self._has_room(run) and _next_unit(run) is not None
+                if run.waits and not self._is_cancelled(run) and self._has_room(run)
             ]
             if not waiting:
                 return
             run = min(waiting, key=lambda r: r.progress)
-            unit = _next_unit(run)
-            assert unit is not None
-            free -= await self._admit_unit(run, unit)
+            free -= await self._admit_unit(run, run.next_unit())
 
     def _has_room(self, run: _Run) -> bool:
         """Whether every pool of the run is below its cap."""
@@ -306,8 +324,8 @@ class Driver:
         run_id, start = run.plan.run_id, run.admission.head
         lines = await self._journal.read(run_id, start)
         for position, line in enumerate(lines, start):
-            if self._mirror is not None:
-                answer = await self._mirror.append(run_id, self._mirror_fences[run_id], position, line)
+            if self._mirror is not None and position >= run.mirrored:
+                answer = await self._mirror.append(run_id, run.mirror_fence, position, line)
                 if answer not in (Appended.APPENDED, Appended.ALREADY_SAME):
                     raise JournalError(f"run {run_id}: journal.jsonl refused position {position}: {answer.value}")
             entry = parse_line(line, f"journal of {run_id}, entry {position}")
@@ -363,10 +381,3 @@ class Driver:
             # A position that was committed empty is settled, and has no final record.
             outcomes={**settled, infra: settled.get(infra, 0) + run.committed_empty},
         )
-
-
-def _next_unit(run: _Run) -> Unit | None:
-    if not run.admission.done:
-        position = run.admission.ready()
-        return None if position is None else run.plan.train_unit(position)
-    return run.plan.eval_unit(run.owed[0]) if run.owed and run.digest_before is not None else None

@@ -116,6 +116,7 @@ class EpisodeRunner:
             steps=len(trajectory.steps),
             usage=usage,
             worker=self._worker,
+            flags=trajectory.flags,
         )
         log.info(
             "episode.finished",
@@ -129,22 +130,26 @@ class EpisodeRunner:
         proposal = _proposal(record, reflection) if unit.phase == "train" else None
         return EpisodeTrace(record=record, trajectory=trajectory, proposal=proposal, gate=reflection.audit)
 
-    def lost(self, unit: Unit, delivery: int) -> EpisodeTrace:
-        """The trace of a unit whose workers died on every delivery: infra, committed empty (D9)."""
+    def lost(self, unit: Unit, delivery: int, reason: EndReason = EndReason.WORKER_LOST) -> EpisodeTrace:
+        """The trace of a unit whose workers died on every delivery: infra, committed empty (D9). ``reason`` is OOM
+        where the last of them is known to have been killed for want of memory."""
+        detail = f"no worker survived the unit in {delivery - 1} deliveries"
+        if reason is EndReason.OOM:
+            detail += ", and the last one, which worked on nothing else, was killed for want of memory"
         record = EpisodeRecord(
             unit=unit,
             attempt=uuid.uuid4().hex,
             delivery=delivery,
             final=False,
             outcome=Outcome.INFRA,
-            end_reason=EndReason.WORKER_LOST,
-            detail=f"no worker survived the unit in {delivery - 1} deliveries",
+            end_reason=reason,
+            detail=detail,
             started_at=self._clock.now().isoformat(),
             duration_s=0.0,
             steps=0,
             worker=self._worker,
         )
-        log.error("episode.worker_lost", unit=unit.key, deliveries=delivery - 1)
+        log.error("episode.worker_lost", unit=unit.key, deliveries=delivery - 1, end_reason=reason.value)
         proposal = _proposal(record, _OFF) if unit.phase == "train" else None
         return EpisodeTrace(record=record, trajectory=_NOTHING, proposal=proposal)
 
@@ -188,6 +193,10 @@ class EpisodeRunner:
         except TimeoutError:
             detail = f"the benchmark did not open or score the task within {services.deadline_s:.0f} s"
             return _Ending(Outcome.INFRA, EndReason.BENCHMARK, detail), trajectory
+        except MemoryError as error:
+            # This worker's, not yet the machine's: its other episodes go on.
+            log.exception("episode.out_of_memory", unit=unit.key)
+            return _Ending(Outcome.INFRA, EndReason.OOM, f"{type(error).__name__}: {error}"), trajectory
         except Exception as error:
             log.exception("episode.crashed", unit=unit.key)
             return _Ending(Outcome.INFRA, EndReason.UNKNOWN, f"{type(error).__name__}: {error}"), trajectory

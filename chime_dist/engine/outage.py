@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
 from chime_dist.errors import BackboneError, EmbeddingError, OutageError
-from chime_dist.ports import Clock, Models
+from chime_dist.ports import Clock
 
 log = structlog.get_logger()
 
@@ -25,6 +26,14 @@ LONGEST_PAUSE_S = 30.0
 """Longest time between two probes, in seconds; they start at a thirtieth of it."""
 SPREAD_S = 2.0
 """Attempts go on within this time after an outage, not all in one instant, in seconds."""
+
+
+class Probed(Protocol):
+    """Models that can be asked whether they answer, such as ``ports.Models`` or a ``RoleRunner``."""
+
+    async def probe(self, budget_s: float) -> None:
+        """Raises BackboneError or EmbeddingError where they do not."""
+        ...
 
 
 class AbandonedError(Exception):
@@ -47,7 +56,7 @@ class Outages:
         """Whether any run's models are known to be down; no work should be claimed meanwhile."""
         return bool(self._waits)
 
-    async def waited_out(self, run_id: str, models: Models) -> bool:
+    async def waited_out(self, run_id: str, models: Probed) -> bool:
         """True after an outage of the run's models that has ended; False where they answer right now.
 
         Raises OutageError when they stay down for ``patience_s``, AbandonedError after ``abandon``.
@@ -79,7 +88,7 @@ class Outages:
         for wait in self._waits.values():
             wait.cancel()
 
-    async def _until_over(self, run_id: str, models: Models) -> None:
+    async def _until_over(self, run_id: str, models: Probed) -> None:
         began, pause_s = self._clock.monotonic(), LONGEST_PAUSE_S / 30
         try:
             while True:

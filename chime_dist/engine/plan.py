@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chime_dist.core.episode import Unit
+from chime_dist.core.episode import Unit, unit_key
 from chime_dist.core.window import StreamShape
 
 
@@ -32,6 +32,10 @@ class RunPlan:
             task=self.train[index],
             read_version=self.shape.read_version(position),
         )
+
+    def eval_keys(self) -> list[str]:
+        """The keys of all eval units, by index, without the units: there may be hundreds of thousands."""
+        return [unit_key(self.run_id, "eval", self.shape.total, index) for index in range(len(self.eval))]
 
     def eval_unit(self, index: int) -> Unit:
         """The unit of a 0-based eval index, pinned at the version after the last epoch (R5)."""

@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from chime_dist.core.bank import BankState, Event
-from chime_dist.core.episode import Outcome, Proposal, Trajectory
+from chime_dist.core.episode import Outcome, Proposal, Role, Trajectory
 from chime_dist.ports import CommitReply, CommitRequest, Models, Prepared, Reflection, ReflectionContext
 
 
 class Stateless:
-    """Everything of ``ports.Method`` but its name, its calls and ``attempt``."""
+    """Everything of ``ports.Method`` but its name and ``attempt``."""
 
     name: str
     collections: Mapping[str, tuple[str, ...]] = {}
     max_window: int | None = None
+
+    def calls(self, steps: int) -> Mapping[Role, int]:
+        """None beside the executor's."""
+        return {}
 
     async def reflect(self, ctx: ReflectionContext, trajectory: Trajectory, outcome: Outcome) -> Reflection:
         """Nothing to learn, nothing to diagnose."""

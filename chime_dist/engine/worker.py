@@ -20,6 +20,9 @@ from chime_dist.ports import Clock, Completed, Lease, Queue, RecordStore
 
 log = structlog.get_logger()
 
+Delivery = tuple[str, int]
+"""A unit's key, and which of its deliveries, 1-based."""
+
 CLAIM_WAIT_S = 1.0
 """How long one claim waits for work, in seconds; also the longest a stop waits for an idle worker."""
 
@@ -56,6 +59,7 @@ class Worker:
         self._suspects: deque[Lease] = deque()
         """Claimed on their last delivery, and waiting for the others to end."""
         self._alone: asyncio.Task[None] | None = None
+        self._out_of_memory: frozenset[Delivery] = frozenset()
         self._stopping = False
 
     async def run(self) -> None:
@@ -96,6 +100,10 @@ class Worker:
         self._stopping = True
         self._outages.abandon()
 
+    def told_out_of_memory(self, deliveries: frozenset[Delivery]) -> None:
+        """Learn of deliveries whose worker was killed for want of memory, all of the launch so far."""
+        self._out_of_memory = deliveries
+
     def _begin(self, lease: Lease) -> asyncio.Task[None]:
         task = asyncio.create_task(self._handle(lease))
         self._open[task] = lease
@@ -115,7 +123,7 @@ class Worker:
             return
         try:
             over = lease.delivery > self._max_deliveries
-            trace = self._runner.lost(unit, lease.delivery) if over else await self._attempted(lease)
+            trace = self._lost(lease) if over else await self._attempted(lease)
         except AbandonedError:
             await self._queue.release(lease)
             return
@@ -139,6 +147,11 @@ class Worker:
             ):
                 return trace
             await self._records.write(trace)
+
+    def _lost(self, lease: Lease) -> EpisodeTrace:
+        # The last delivery runs alone, so its worker's death is the unit's own.
+        oom = (lease.unit.key, lease.delivery - 1) in self._out_of_memory
+        return self._runner.lost(lease.unit, lease.delivery, EndReason.OOM if oom else EndReason.WORKER_LOST)
 
     async def _complete(self, lease: Lease, trace: EpisodeTrace) -> None:
         answer = await self._queue.complete(lease, trace.proposal)

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from chime_dist.core.task import TaskView
 from chime_dist.ports.bank import BankQuery, BankReader, BankStore, Embedder, EmbedderFingerprint, Hit, Namespace
-from chime_dist.ports.benchmark import Action, Benchmark, Environment, Observation
+from chime_dist.ports.benchmark import (
+    Action,
+    Ask,
+    Benchmark,
+    Environment,
+    Observation,
+    PreparedBenchmark,
+    Prerequisite,
+)
 from chime_dist.ports.clock import Clock
 from chime_dist.ports.method import (
     CommitReply,
@@ -26,6 +34,7 @@ from chime_dist.ports.work import Appended, Change, Completed, DriverToken, Jour
 __all__ = [
     "Action",
     "Appended",
+    "Ask",
     "Backbone",
     "BankQuery",
     "BankReader",
@@ -50,6 +59,8 @@ __all__ = [
     "Observation",
     "Pacer",
     "Prepared",
+    "PreparedBenchmark",
+    "Prerequisite",
     "Queue",
     "RecordStore",
     "Reflection",

@@ -1,13 +1,13 @@
-"""What is solved: task streams, open tasks, evaluators."""
+"""What is solved: task streams, open tasks, evaluators, and what must be there before a task can be opened."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
-from chime_dist.core.episode import EndReason
+from chime_dist.core.episode import EndReason, Json
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.model_call import Message, ToolCall
+from chime_dist.core.model_call import ChatReply, Message, ToolCall, Turn
 from chime_dist.core.task import Task, TaskView
 
 
@@ -75,4 +75,43 @@ class Benchmark(Protocol):
 
     async def open(self, task_id: str) -> Environment:
         """Raises BenchmarkError for an unknown id or broken data."""
+        ...
+
+
+Ask = Callable[[Turn], Awaitable[ChatReply]]
+"""One turn of the executor's backbone within the time there is. Raises BackboneError."""
+
+
+class Prerequisite(Frozen):
+    """Something that an executor must have done before tasks that depend on it can be opened."""
+
+    name: str
+    """Unique inside the benchmark; a file's name: letters, digits and ``_.-``."""
+    after: str | None = None
+    """The prerequisite that this one goes on from."""
+
+
+@runtime_checkable
+class PreparedBenchmark(Benchmark, Protocol):
+    """A benchmark whose tasks start from what the evaluated backbone did earlier, e.g. memories that it wrote.
+
+    What a prerequisite leaves behind is its artifact: plain JSON, built once for each backbone that executes, kept
+    with the launch, never changed. Templates of its turns are named ``BENCHMARK/NAME`` and lie in a folder
+    ``prompts`` beside the benchmark's module; the benchmark puts their hash into its fingerprint.
+    """
+
+    def prerequisites(self, task_ids: Collection[str]) -> Sequence[Prerequisite]:
+        """All that these tasks need, each after what it goes on from. Raises BenchmarkError."""
+        ...
+
+    async def build(self, name: str, before: Json | None, ask: Ask) -> Json:
+        """The artifact of one prerequisite; ``before`` is that of ``Prerequisite.after`` and is not changed.
+
+        What the model does wrong ends up in the artifact. Raises BenchmarkError, and BackboneError for whatever is
+        no fault of the model: such an attempt leaves nothing, and may be made again.
+        """
+        ...
+
+    def provide(self, artifacts: Mapping[str, Json]) -> None:
+        """Take the artifacts that no other prerequisite goes on from, by name, before any ``open``."""
         ...

@@ -126,9 +126,14 @@ class Method(Protocol):
     """Collections of the bank and the vector names of each; empty for a method without state."""
     max_window: int | None
     """Largest window the method's commits are sound for; None for any."""
-    calls: Mapping[Role, int]
-    """Model turns of one episode by role, beside the executor's steps; the gate's are asked for train episodes
-    only. Repairs and commits come on top. Only cost estimates read it."""
+    def calls(self, steps: int) -> Mapping[Role, int]:
+        """Model turns of an episode of ``steps`` executor steps (at least 1) by role, beside the executor's own.
+
+        The most where an episode may do with fewer. The gate's are asked for train episodes only; repairs and
+        commits come on top. A role that is never asked is absent. Only cost estimates and checks before a start
+        read it.
+        """
+        ...
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """Solve the open task (R2 up to the trajectory)."""

@@ -10,10 +10,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from chime_dist.core.aggregate import Tally, mean, mean_of_cells, percent
+from chime_dist.core.comparison import LEVEL, RESAMPLES, SEED
 from chime_dist.core.paper import PAPER
 from chime_dist.errors import ConfigError
+from chime_dist.report.comparing import compared
 from chime_dist.report.counting import CountedRun, count_run
-from chime_dist.report.document import BenchmarkMean, MethodAverage, Problem, Report, ReportOptions, Row, Score
+from chime_dist.report.document import (
+    BenchmarkMean,
+    MethodAverage,
+    Paired,
+    Problem,
+    Report,
+    ReportOptions,
+    Row,
+    Score,
+)
 from chime_dist.report.results import RunResults
 from chime_dist.report.rows import build_row
 
@@ -22,8 +33,9 @@ def build_report(runs: Sequence[RunResults], options: ReportOptions) -> Report:
     """Rows come in the order in which their first run is given.
 
     An average over incomplete orderings is left out (None) and explained in ``problems``, unless
-    ``options.partial``. Raises RunDirectoryError for stale, doubled or foreign records, ConfigError for no runs
-    or where the orderings of a row are not one experiment, JournalError where the bank changed during eval.
+    ``options.partial``. Raises RunDirectoryError for stale, doubled or foreign records, ConfigError for no runs,
+    for a method to compare that is not there, and where the orderings of a row are not one experiment,
+    JournalError where the bank changed during eval.
     """
     if not runs:
         raise ConfigError(f"{options.directory}: there are no runs to report; is it a launch's run directory?")
@@ -32,12 +44,14 @@ def build_report(runs: Sequence[RunResults], options: ReportOptions) -> Report:
         key = (run.benchmark, run.backbone, run.method, tuple(sorted(run.deviations.items())))
         groups.setdefault(key, []).append(count_run(run))
     rows = tuple(build_row(members, options) for members in groups.values())
+    comparisons = compared(rows, tuple(groups.values()), options)
     return Report(
         options=options,
         rows=rows,
         averages=_averages([row for row in rows if not row.forked], options),
+        comparisons=comparisons,
         problems=tuple(problem for row in rows for problem in _problems(row, options)),
-        notes=tuple(_notes(rows, options)),
+        notes=(*_notes(rows, options), *_notes_on_comparisons(comparisons, options)),
     )
 
 
@@ -132,8 +146,36 @@ def _notes(rows: Sequence[Row], options: ReportOptions) -> Iterator[str]:
             "Average is the unweighted mean of the displayed cells of all benchmarks, rounded half-up once; the"
             f" train column takes the {options.train_metric} epoch. Exact is the mean of the unrounded accuracies."
         )
-    yield "Calls, tokens and durations are those of the attempt that counts; attempts before it are not in them."
+    yield (
+        "Calls, tokens and durations are those of the attempt that counts; attempts before it are not in them. Per"
+        " success they are the sums over all episodes, solved or not, and without the embedder's."
+    )
+    left_out = sum(cost.left_out for row in rows for cost in row.cost.values())
+    yield f"Observations left out of prompts that were too long: {left_out} in all."
+    if any(row.growth for row in rows):
+        yield (
+            "Bank sizes are records, as means over orderings, after that share of the train stream of all epochs"
+            " or at an epoch's end."
+        )
     yield from _differences_from_paper(rows)
+
+
+def _notes_on_comparisons(comparisons: Sequence[Paired], options: ReportOptions) -> Iterator[str]:
+    if not comparisons:
+        return
+    made = len(comparisons)
+    yield (
+        f"{made} paired comparison{'s were' if made > 1 else ' was'} made; no p value is adjusted for that. A pair"
+        " is one task in one ordering that both methods scored; a difference is the first method's accuracy minus"
+        " the second's over the pairs, in percentage points. Train pairs are of each method's"
+        f" {'first' if options.train_metric == 'first' else 'last'} epoch."
+    )
+    yield (
+        "p is McNemar's exact test, two-sided: over pairs, as if the orderings of one task were independent, and"
+        f" over tasks, each with the sign of its wins minus losses. The {LEVEL}% interval is the percentile"
+        f" bootstrap of the difference ({RESAMPLES:,} resamples, seed {SEED}) that draws tasks with all their"
+        " orderings. Neither knows what another ordering of the stream would have done to the memory: see ±."
+    )
 
 
 def _differences_from_paper(rows: Sequence[Row]) -> Iterator[str]:

@@ -44,6 +44,7 @@ def count_run(run: RunResults) -> CountedRun:
         empty_first=_committed_empty(run, train, 0),
         empty_selected=_committed_empty(run, train, run.epochs - 1),
         bank_size=run.bank_size,
+        growth=run.growth,
         eval_memory=_eval_memory(run),
     )
     return CountedRun(run, train, held_out, line)

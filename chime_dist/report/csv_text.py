@@ -1,12 +1,15 @@
-"""A report as CSV: one line per row of the report, for spreadsheets and scripts."""
+"""A report as CSV, for spreadsheets and scripts: one line per row of the report, or one per comparison."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 
+from chime_dist.core.aggregate import percent
 from chime_dist.core.canonical import canonical_json
-from chime_dist.report.document import Report, Row, Score
+from chime_dist.core.checkpoint import QUARTERS
+from chime_dist.report.document import Paired, Report, Row, Score
 
 
 def to_csv(report: Report) -> str:
@@ -14,11 +17,64 @@ def to_csv(report: Report) -> str:
 
     Percentages are the printed cells, ``*_exact`` the fraction behind them; deviations are one JSON object.
     """
+    return _text(list(_fields(report.rows[0])), [_fields(row) for row in report.rows])
+
+
+def comparisons_to_csv(report: Report) -> str:
+    """A header and one line per comparison; differences and bounds are in percentage points.
+
+    An empty field is a number that was left out, because an ordering is incomplete or there is no pair.
+    """
+    return _text(list(_COMPARISON), [_comparison(pair, report) for pair in report.comparisons])
+
+
+def _text(header: Sequence[str], lines: Sequence[dict[str, object]]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(_fields(report.rows[0])), lineterminator="\n")
+    writer = csv.DictWriter(out, fieldnames=header, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_fields(row) for row in report.rows)
+    writer.writerows(lines)
     return out.getvalue()
+
+
+_COMPARISON = (
+    *("benchmark", "backbone", "split", "first", "first_deviations", "second", "second_deviations", "complete"),
+    *("planned", "pairs", "left_out", "wins", "losses", "ties", "tasks", "tasks_won", "tasks_lost"),
+    *("difference_points", "difference_exact", "low_points", "high_points", "p_pairs", "p_tasks"),
+)
+
+
+def _comparison(pair: Paired, report: Report) -> dict[str, object]:
+    first, second, found = report.rows[pair.first], report.rows[pair.second], pair.result
+    fields: dict[str, object] = {
+        "benchmark": first.benchmark,
+        "backbone": first.backbone,
+        "split": pair.split,
+        "first": first.method,
+        "first_deviations": canonical_json(first.deviations),
+        "second": second.method,
+        "second_deviations": canonical_json(second.deviations),
+        "complete": "yes" if pair.complete else "no",
+        "planned": pair.planned,
+    }
+    if found is None:
+        return fields
+    difference, bounds = found.difference, found.interval
+    return fields | {
+        "pairs": found.pairs,
+        "left_out": pair.left_out,
+        "wins": found.wins,
+        "losses": found.losses,
+        "ties": found.ties,
+        "tasks": found.tasks,
+        "tasks_won": found.task_wins,
+        "tasks_lost": found.task_losses,
+        "difference_points": None if difference is None else percent(difference),
+        "difference_exact": difference,
+        "low_points": bounds and bounds.low,
+        "high_points": bounds and bounds.high,
+        "p_pairs": float(found.p_pairs),
+        "p_tasks": float(found.p_tasks),
+    }
 
 
 def _fields(row: Row) -> dict[str, object]:
@@ -41,7 +97,12 @@ def _fields(row: Row) -> dict[str, object]:
             f"{phase}_calls": sum(spent.calls for spent in usage),
             f"{phase}_prompt_tokens": sum(spent.prompt_tokens for spent in usage),
             f"{phase}_completion_tokens": sum(spent.completion_tokens for spent in usage),
+            f"{phase}_left_out": sum(spent.left_out for spent in usage),
         }
+    for quarter in QUARTERS:
+        sizes = [grown.sizes[f"{quarter}%"] for grown in row.growth]
+        known = [float(size) for size in sizes if size is not None]
+        fields[f"bank_{quarter}"] = sum(known) if known and len(known) == len(sizes) else None
     return fields
 
 

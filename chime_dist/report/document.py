@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from chime_dist.core.aggregate import Average, Denominator, Tally, TrainMetric
-from chime_dist.core.episode import Outcome, Usage
+from chime_dist.core.comparison import Comparison
+from chime_dist.core.episode import EndReason, Outcome, Role, Usage
 from chime_dist.core.frozen import Frozen
-from chime_dist.report.results import FORKED
+from chime_dist.report.results import FORKED, BankPoint
 
 Phase = Literal["train", "eval"]
 
@@ -34,6 +35,8 @@ class ReportOptions(Frozen):
     """Which train accuracy enters the averages over benchmarks; the rows show both (R6)."""
     partial: bool = False
     """Average what there is where orderings are incomplete; every such number then shows its n (H1)."""
+    compare: tuple[str, str] | None = None
+    """The two methods that are compared; None takes chime, or the first row's method, against every other."""
 
     @field_validator("orderings")
     @classmethod
@@ -59,6 +62,8 @@ class RunLine(Frozen):
     empty_selected: int = Field(default=0, ge=0)
     """Likewise of ``train_selected``."""
     bank_size: int | None
+    growth: tuple[BankPoint, ...] = ()
+    """See ``RunResults``."""
     eval_memory: EvalMemory
 
 
@@ -90,10 +95,34 @@ class CostLine(Frozen):
     """What the attempts that count cost in one phase, all orderings together."""
 
     episodes: int
+    successes: int = Field(ge=0)
+    """Of them; what a success cost is everything that was spent over these."""
     mean_duration_s: float
     """Mean seconds per episode; queueing is not in it."""
     usage: dict[str, Usage]
     """By role."""
+    ends: dict[EndReason, int]
+    """Episodes by how they ended, infra reasons among them."""
+    flags: dict[str, int]
+    """Episodes by what the benchmark remarked on the way (``EpisodeRecord.flags``); one may have several."""
+
+    @property
+    def asked(self) -> Usage:
+        """All model calls together; the embedder's are not in it, for a retrieval is no turn of a model."""
+        return sum((spent for role, spent in self.usage.items() if role != Role.EMBEDDER), Usage())
+
+    @property
+    def left_out(self) -> int:
+        """Observations that were left out of prompts because they were too long (R36)."""
+        return sum(spent.left_out for spent in self.usage.values())
+
+
+class Growth(Frozen):
+    """Records of one collection at every checkpoint, as a mean over orderings."""
+
+    collection: str
+    sizes: dict[str, Fraction | None]
+    """By checkpoint, in stream order; None where an ordering has not got there and the report is not partial."""
 
 
 class Row(Frozen):
@@ -112,6 +141,8 @@ class Row(Frozen):
     train_selected: Score
     eval: Score
     gate: GateLine
+    growth: tuple[Growth, ...]
+    """By collection; empty without a bank, and while no checkpoint was reached."""
     cost: dict[Phase, CostLine]
     """Absent for a phase without a finished episode."""
 
@@ -168,6 +199,27 @@ class MethodAverage(Frozen):
     """False where a benchmark is missing or incomplete."""
 
 
+class Paired(Frozen):
+    """Two rows of one benchmark and backbone on the tasks that both have scored in the same ordering."""
+
+    split: Phase
+    """``train`` is the epoch that ``ReportOptions.train_metric`` names, of each."""
+    first: int
+    """0-based row; differences are its accuracy minus the second's."""
+    second: int
+    planned: int = Field(ge=0)
+    """Pairs if every episode were scored."""
+    complete: bool
+    """Whether every planned ordering of both is."""
+    result: Comparison | None
+    """None where it was refused, because an ordering is incomplete (H1)."""
+
+    @property
+    def left_out(self) -> int:
+        """Planned pairs that are none, because one of the two has no score."""
+        return self.planned - (self.result.pairs if self.result else 0)
+
+
 class Problem(Frozen):
     """Why a number is missing or must not be trusted, and what to do about it."""
 
@@ -183,6 +235,8 @@ class Report(Frozen):
     rows: tuple[Row, ...]
     averages: tuple[MethodAverage, ...]
     """Empty with fewer than two benchmarks."""
+    comparisons: tuple[Paired, ...]
+    """Every one that was made; none with fewer than two methods."""
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     """How to read the numbers."""

@@ -8,7 +8,8 @@ from chime_dist.report.document import Report
 
 
 def to_json(report: Report) -> str:
-    """``Report`` field by field, plus ``complete`` (report and rows), ``cell`` (scores) and ``error_rate`` (gate).
+    """``Report`` field by field, plus ``complete`` (report and rows), ``cell`` (scores), ``error_rate`` (gate),
+    and of comparisons the names, ``left_out``, ``difference`` and p values.
 
     Fractions are text such as ``19/120``, cells text such as ``15.83``, so that no reader rounds them again.
     """
@@ -21,4 +22,15 @@ def to_json(report: Report) -> str:
         for name, score in row.scores.items():
             cell = score.average.cell
             dumped[name]["cell"] = None if cell is None else str(cell)
+    for pair, dumped in zip(report.comparisons, document["comparisons"], strict=True):
+        first, second = report.rows[pair.first], report.rows[pair.second]
+        dumped |= {"benchmark": first.benchmark, "backbone": first.backbone, "left_out": pair.left_out}
+        dumped["methods"] = [first.method, second.method]
+        if (found := pair.result) is not None:
+            difference = found.difference
+            dumped["result"] |= {
+                "difference": None if difference is None else str(difference),
+                "p_pairs": float(found.p_pairs),
+                "p_tasks": float(found.p_tasks),
+            }
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"

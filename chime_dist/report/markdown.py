@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from chime_dist.report.document import Report
-from chime_dist.report.tables import Table, footnotes, tables
+from chime_dist.report.layout import Table
+from chime_dist.report.tables import footnotes, tables
 
 
 def to_markdown(report: Report) -> str:

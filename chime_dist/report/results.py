@@ -11,6 +11,25 @@ FORKED = "forked_from"
 """The deviation of a run that nobody planned: it left another one at a train position. Such runs are rows of their
 own, of whatever orderings there are, and enter no average over benchmarks."""
 
+METHODS_OWN = frozenset({"near_tie", "window", FORKED})
+"""Deviations that are a method's own business. Rows that differ in any other, such as the checker, were not
+measured alike, and are not compared."""
+
+
+class BankPoint(Frozen):
+    """How large a run's bank was at a checkpoint."""
+
+    name: str
+    """See ``core.checkpoint``: ``25%`` to ``100%`` of the train stream, ``epoch-1`` and so on."""
+    version: int = Field(ge=0)
+    sizes: dict[str, int] = {}
+    """Records by collection; one without records may be absent."""
+
+    @property
+    def total(self) -> int:
+        """Records of all collections."""
+        return sum(self.sizes.values())
+
 
 class RunResults(Frozen):
     """One run (benchmark x method x backbone x ordering) of a sweep. A planned run that has not started yet is
@@ -40,6 +59,8 @@ class RunResults(Frozen):
     """False for a method without state."""
     bank_size: int | None = None
     """Records in the bank at ``eval_version``, all collections together; None while there is no such version."""
+    growth: tuple[BankPoint, ...] = ()
+    """The bank at every checkpoint that was reached, by version."""
     bank_digest_before_eval: str | None = None
     """State digest when eval was admitted; None where it was not taken."""
     bank_digest_after_eval: str | None = None

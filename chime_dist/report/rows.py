@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from math import fsum
 
-from chime_dist.core.aggregate import Tally, average
+from chime_dist.core.aggregate import Tally, average, mean
+from chime_dist.core.checkpoint import checkpoints
 from chime_dist.core.episode import EpisodeRecord, Outcome, Usage
 from chime_dist.errors import ConfigError
 from chime_dist.report.counting import CountedRun
-from chime_dist.report.document import CostLine, GateLine, Phase, ReportOptions, Row, RunLine, Score
+from chime_dist.report.document import CostLine, GateLine, Growth, Phase, ReportOptions, Row, RunLine, Score
 from chime_dist.report.results import RunResults
 
 
@@ -39,6 +41,7 @@ def build_row(members: Sequence[CountedRun], options: ReportOptions) -> Row:
         train_selected=_score(lines, lambda line: line.train_selected, options),
         eval=_score(lines, lambda line: line.eval, options),
         gate=_gate(phases["train"]),
+        growth=tuple(_growth(lines, first, options)),
         cost={phase: _cost(rows) for phase, rows in phases.items() if rows},
     )
 
@@ -88,6 +91,21 @@ def _cost(rows: Sequence[EpisodeRecord]) -> CostLine:
             usage[role] = usage.get(role, Usage()) + spent
     return CostLine(
         episodes=len(rows),
+        successes=sum(row.outcome is Outcome.SUCCESS for row in rows),
         mean_duration_s=fsum(row.duration_s for row in rows) / len(rows),
         usage=dict(sorted(usage.items())),
+        ends=dict(sorted(Counter(row.end_reason for row in rows).items())),
+        flags=dict(sorted(Counter(flag for row in rows for flag in row.flags).items())),
     )
+
+
+def _growth(lines: Sequence[RunLine], run: RunResults, options: ReportOptions) -> Iterator[Growth]:
+    collections = sorted({name for line in lines for point in line.growth for name in point.sizes})
+    reached = [{point.name: point.sizes for point in line.growth} for line in lines]
+    for collection in collections:
+        sizes: dict[str, Fraction | None] = {}
+        for point in checkpoints(run.train_size, run.epochs):
+            found = [Fraction(bank[point.name].get(collection, 0)) for bank in reached if point.name in bank]
+            whole = len(found) == options.k or (options.partial and found)
+            sizes[point.name] = mean(found) if whole else None
+        yield Growth(collection=collection, sizes=sizes)

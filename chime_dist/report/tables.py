@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 
-from chime_dist.core.aggregate import Tally, percent
+from chime_dist.core.aggregate import Tally, percent, rounded
+from chime_dist.core.comparison import LEVEL
+from chime_dist.report import cost_tables, memory_tables
 from chime_dist.report.document import Report, Score
-
-NOTHING = "-"
-"""Stands where there is no number; the problems say why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells as text, one tuple per row and as long as ``header``."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    names: int
-    """How many leading columns are names (aligned left); the others are numbers."""
-    flagged: frozenset[int] = frozenset()
-    """0-based rows that are incomplete."""
+from chime_dist.report.layout import NOTHING, Label, Table, number, rate
 
 
 def tables(report: Report) -> tuple[Table, ...]:
@@ -33,10 +18,16 @@ def tables(report: Report) -> tuple[Table, ...]:
     laid_out = (
         _results(report, labels),
         _averages(report),
+        _comparisons(report, labels),
         _orderings(report, labels),
-        _gate(report, labels),
-        _attribution(report, labels),
-        _cost(report, labels),
+        memory_tables.growth(report, labels),
+        memory_tables.gate(report, labels),
+        memory_tables.attribution(report, labels),
+        cost_tables.per_success(report, labels),
+        cost_tables.cost(report, labels),
+        cost_tables.ends(report, labels),
+        cost_tables.left_out(report, labels),
+        cost_tables.flags(report, labels),
     )
     return tuple(table for table in laid_out if table.rows)
 
@@ -54,9 +45,9 @@ def _marks(report: Report) -> dict[tuple[tuple[str, str], ...], int]:
     return {found: number for number, found in enumerate(settings, start=1)}
 
 
-def _labels(report: Report) -> list[tuple[str, str, str]]:
+def _labels(report: Report) -> list[Label]:
     marks = _marks(report)
-    labels = []
+    labels: list[Label] = []
     for row in report.rows:
         mark = marks.get(tuple(row.deviations.items()))
         method = row.method if mark is None else f"{row.method} [{mark}]"
@@ -64,7 +55,7 @@ def _labels(report: Report) -> list[tuple[str, str, str]]:
     return labels
 
 
-def _results(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
+def _results(report: Report, labels: Sequence[Label]) -> Table:
     # With one pass the first epoch is the last one, and columns that say nothing only make the table wide.
     replayed = any(row.epochs > 1 for row in report.rows)
     trained = "Train, last epoch" if replayed else "Train"
@@ -117,10 +108,10 @@ def _averages(report: Report) -> Table:
         (
             found.backbone,
             found.method,
-            _number(found.train.cell),
-            _rate(found.train.exact, 4),
-            _number(found.eval.cell),
-            _rate(found.eval.exact, 4),
+            number(found.train.cell),
+            rate(found.train.exact, 4),
+            number(found.eval.cell),
+            rate(found.eval.exact, 4),
             _counts(found.train.total),
             _counts(found.eval.total),
             "complete" if found.complete else "INCOMPLETE",
@@ -146,15 +137,49 @@ def _averages(report: Report) -> Table:
     )
 
 
-def _number(value: Decimal | int | None) -> str:
-    return NOTHING if value is None else str(value)
+def _comparisons(report: Report, labels: Sequence[Label]) -> Table:
+    rows = []
+    for pair in report.comparisons:
+        benchmark, backbone, first = labels[pair.first]
+        names = (benchmark, backbone, pair.split, first, labels[pair.second][2])
+        found = pair.result
+        if found is None:
+            rows.append((*names, *[NOTHING] * 6))
+            continue
+        bounds = found.interval
+        rows.append(
+            (
+                *names,
+                f"{found.pairs}/{pair.left_out}",
+                f"{found.wins}/{found.losses}/{found.ties}",
+                NOTHING if found.difference is None else f"{percent(found.difference):+}",
+                NOTHING if bounds is None else f"{bounds.low:+}..{bounds.high:+}",
+                _p(found.p_pairs),
+                _p(found.p_tasks),
+            )
+        )
+    return Table(
+        title="Paired comparison",
+        header=(
+            *("Benchmark", "Backbone", "Split", "First", "Second"),
+            "Pairs / left out",
+            "Wins / losses / ties",
+            "Difference",
+            f"{LEVEL}% interval",
+            "p, pairs",
+            "p, tasks",
+        ),
+        rows=tuple(rows),
+        names=5,
+        flagged=frozenset(i for i, pair in enumerate(report.comparisons) if not pair.complete),
+    )
 
 
-def _rate(value: Fraction | None, places: int = 2) -> str:
-    return NOTHING if value is None else str(percent(value, places))
+def _p(value: Fraction) -> str:
+    return "<0.0001" if value < Fraction(1, 20_000) else str(rounded(value, 4))
 
 
-def _orderings(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
+def _orderings(report: Report, labels: Sequence[Label]) -> Table:
     rows: list[tuple[str, ...]] = []
     flagged = set()
     for label, row in zip(labels, report.rows, strict=True):
@@ -174,9 +199,9 @@ def _orderings(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
                         str(counted.success),
                         str(counted.infra),
                         str(counted.missing),
-                        _rate(counted.accuracy("scored")),
-                        _rate(counted.accuracy("planned")),
-                        _number(line.bank_size) if in_eval else NOTHING,
+                        rate(counted.accuracy("scored")),
+                        rate(counted.accuracy("planned")),
+                        number(line.bank_size) if in_eval else NOTHING,
                     )
                 )
     return Table(
@@ -200,70 +225,4 @@ def _orderings(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
         rows=tuple(rows),
         names=6,
         flagged=frozenset(flagged),
-    )
-
-
-def _gate(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
-    rows = [
-        (*label, str(row.gate.decided), str(row.gate.errors), _rate(row.gate.error_rate))
-        for label, row in zip(labels, report.rows, strict=True)
-        if row.gate.error_rate is not None
-    ]
-    return Table(
-        title="Credit gate, all train episodes",
-        header=("Benchmark", "Backbone", "Method", "Decided", "Gate errors", "Gate error %"),
-        rows=tuple(rows),
-        names=3,
-    )
-
-
-def _attribution(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
-    rows = [
-        (*label, outcome.value, name, str(count), _rate(Fraction(count, sum(mix.values()))))
-        for label, row in zip(labels, report.rows, strict=True)
-        for outcome, mix in row.gate.labels.items()
-        for name, count in mix.items()
-    ]
-    return Table(
-        title="Attribution mix, all train episodes",
-        header=("Benchmark", "Backbone", "Method", "Outcome", "Label", "Episodes", "% of outcome"),
-        rows=tuple(rows),
-        names=5,
-    )
-
-
-def _cost(report: Report, labels: Sequence[tuple[str, str, str]]) -> Table:
-    rows: list[tuple[str, ...]] = []
-    for label, row in zip(labels, report.rows, strict=True):
-        for phase, cost in row.cost.items():
-            episodes = (str(cost.episodes), f"{cost.mean_duration_s:.1f}")
-            if not cost.usage:
-                rows.append((*label, phase, NOTHING, *episodes, "0", "0", "0", "0", "0"))
-            for role, spent in cost.usage.items():
-                counts = (
-                    spent.calls,
-                    spent.requests,
-                    spent.prompt_tokens,
-                    spent.cached_tokens,
-                    spent.completion_tokens,
-                )
-                rows.append((*label, phase, role, *episodes, *map(str, counts)))
-    return Table(
-        title="Calls and tokens by role",
-        header=(
-            "Benchmark",
-            "Backbone",
-            "Method",
-            "Phase",
-            "Role",
-            "Episodes",
-            "Mean seconds",
-            "Calls",
-            "Requests",
-            "Prompt tokens",
-            "of them cached",
-            "Completion tokens",
-        ),
-        rows=tuple(rows),
-        names=5,
     )

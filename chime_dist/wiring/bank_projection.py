@@ -15,7 +15,7 @@ from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
 from chime_dist.adapters.qdrant.edge_audit import QdrantEdgeAudit
 from chime_dist.adapters.qdrant.server_audit import QdrantServerAudit
-from chime_dist.config.cluster import ClusterConfig, QdrantConfig
+from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.run import RunConfig
 from chime_dist.core.bank import BankState, apply
 from chime_dist.core.journal import JournalEntry
@@ -110,14 +110,11 @@ async def _checked(
 
 def _finder(launch: LaunchDirectory, cluster: ClusterConfig) -> tuple[Finder, str]:
     if cluster.qdrant.mode == "server":
-        return QdrantServerAudit.connect(*_address(cluster.qdrant)), f"the Qdrant server {cluster.qdrant.url}"
+        return QdrantServerAudit.connect(
+            *services.qdrant_address(cluster.qdrant)
+        ), f"the Qdrant server {cluster.qdrant.url}"
     folder = services.state_dir(cluster, launch.id) / services.QDRANT_FOLDER
     return QdrantEdgeAudit(folder), f"the embedded store in {folder}"
-
-
-def _address(qdrant: QdrantConfig) -> tuple[str, str | None]:
-    assert qdrant.url is not None
-    return qdrant.url.reveal(), qdrant.api_key.reveal() if qdrant.api_key is not None else None
 
 
 def _unchecked(why: str) -> ProjectionCheck:
@@ -200,7 +197,7 @@ async def _aside(
         stack.push_async_callback(store.close)
         auditor: Auditor | None = store if isinstance(store, QdrantEdgeStore) else None
         if cluster.qdrant.mode == "server":
-            server = QdrantServerAudit.connect(*_address(cluster.qdrant))
+            server = QdrantServerAudit.connect(*services.qdrant_address(cluster.qdrant))
             stack.push_async_callback(server.close)
             stack.push_async_callback(server.forget, namespace)
             # The collection that the run's own projection is in has the right size for sure.

@@ -67,7 +67,7 @@ def _of_run(launch: LaunchDirectory, run_id: str, max_deliveries: int | None) ->
         more = max_deliveries is not None and last.delivery < max_deliveries
         if key in finals or (more and not committed):
             continue
-        lost = last.end_reason is EndReason.WORKER_LOST
+        lost = last.unreported
         yield DeadLetter(
             unit=key,
             run_id=run_id,

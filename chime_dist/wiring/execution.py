@@ -15,6 +15,7 @@ from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.file_journal import FileJournal
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.garbage import rare_collections
 from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.adapters.local.queue import LocalQueue
 from chime_dist.adapters.redis.preflight import preflight
@@ -23,7 +24,7 @@ from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.engine.driver import BankControl
 from chime_dist.engine.roles import RoleRunner, RunModels
-from chime_dist.ports import BankReader, Embedder, Journal, Models, Queue, RecordStore
+from chime_dist.ports import BankReader, Embedder, Journal, Models, Pacer, Queue, RecordStore
 from chime_dist.wiring import services
 from chime_dist.wiring.services import LaunchSpec
 
@@ -86,7 +87,10 @@ class QueueParts:
 
     @classmethod
     async def open(cls, spec: LaunchSpec, directory: LaunchDirectory, stack: AsyncExitStack) -> QueueParts:
-        """Connect, or build in process; what was opened closes with ``stack``. Raises ServiceError."""
+        """Connect, or build in process; what was opened closes with ``stack``. Raises ServiceError.
+
+        A server that others run was found fit before its driver's token was taken (``one_driver``).
+        """
 
         def folder_of(run_id: str) -> Path:
             return directory.run(run_id).path
@@ -98,7 +102,8 @@ class QueueParts:
         connection, queue, journal = services.redis_parts(spec)
         stack.push_async_callback(connection.close)
         stack.push_async_callback(queue.close)
-        await preflight(connection, spec.cluster.redis.assume_durable)
+        if spec.cluster.redis.mode == "embedded":
+            await preflight(connection)
         return cls(queue, journal, FileJournal(folder_of))
 
 
@@ -110,6 +115,7 @@ class LocalExecution:
         self.journal = parts.journal
         self.records: RecordStore = records
         self._runners: dict[tuple[Role, str], RoleRunner] = {}
+        self._pacers: dict[str, Pacer] = {}
         self._spec = spec
         self._embedder = embedder
         owner = services.bank_owner(spec, self.queue, self.journal, embedder.fingerprint, self._models_of)
@@ -130,6 +136,7 @@ class LocalExecution:
         stack.push_async_callback(records.close)
         execution = cls(spec, parts, records, embedder)
         stack.push_async_callback(execution._close)
+        stack.enter_context(rare_collections())
         await execution._owner.open()
         return execution
 
@@ -149,9 +156,12 @@ class LocalExecution:
     def _models_of(self, run: RunConfig) -> Models:
         roles = {}
         for role in services.ROLES:
-            key = (role, run.backbone_of(role).name)
+            name = run.backbone_of(role).name
+            key = (role, name)
+            if name not in self._pacers:
+                self._pacers[name] = services.pacer(self._spec, name)
             if key not in self._runners:
-                self._runners[key] = services.role_runner(self._spec, *key)
+                self._runners[key] = services.role_runner(self._spec, role, name, self._pacers[name])
             roles[role] = self._runners[key]
         return RunModels(roles, self._embedder)
 

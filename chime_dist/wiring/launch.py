@@ -19,6 +19,7 @@ from chime_dist.adapters.directory.artifact_json import encode
 from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.durable_file import replace_files
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, State
+from chime_dist.adapters.launch_processes import accounted
 from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.config.cluster import Endpoint, HttpEndpoint, LlamaCppEndpoint
@@ -35,9 +36,13 @@ from chime_dist.errors import BackboneError, OutageError, RunDirectoryError, Ser
 from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
+from chime_dist.wiring.one_driver import driving
 from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
+from chime_dist.wiring.prerequisites import Tell, kept, prepared
 from chime_dist.wiring.requirements import require_parts
 from chime_dist.wiring.services import LaunchSpec
+from chime_dist.wiring.serving import serve_for
+from chime_dist.wiring.warm_up import warm_up
 
 log = structlog.get_logger()
 
@@ -68,8 +73,11 @@ class Launch:
         """Whether it has more runs, or longer ones, than the folder says."""
         self._driver: Driver | None = None
         self._stop: Ending | None = None
+        self._stopping = asyncio.Event()
         self.reason = ""
         """Why it did not end complete, in words."""
+        self.tell: Tell = _unheard
+        """Takes what is worth a line before the runs start."""
 
     @classmethod
     def new(cls, sweep: SweepConfig, runs: Sequence[PlannedRun]) -> Launch:
@@ -111,6 +119,7 @@ class Launch:
     def stop(self, ending: Ending) -> None:
         """Admit no more work; ``drive`` returns when the open episodes have ended."""
         self._stop = ending
+        self._stopping.set()
         if self._driver is not None:
             self._driver.stop(ending)
 
@@ -119,31 +128,43 @@ class Launch:
         lock = self.directory.driver_lock()
         lock.acquire(datetime.now(UTC))
         try:
+            async with AsyncExitStack() as stack:
+                keeping = await self._token(stack)
+                return await self._held(observe, keeping)
+        finally:
+            lock.release()
+
+    async def _token(self, stack: AsyncExitStack) -> asyncio.Task[None]:
+        try:
+            return await stack.enter_async_context(driving(self.sweep.cluster, self.directory.id))
+        except RunDirectoryError:
+            # The folder may be the other driver's: what its status says is not ours to change.
+            raise
+        except BaseException as error:
+            self._say_why(error)
+            raise
+
+    async def _held(self, observe: Observer, keeping: asyncio.Task[None]) -> Ending:
+        try:
             if self.extends:
                 self._extend()
             steering = await self._steering()
             self._say("running")
-            ending = await self._driven(observe, steering)
-        except asyncio.CancelledError:
-            self._say("incomplete", "killed by the second signal")
-            raise
+            ending = await self._driven(observe, steering, keeping)
         except BaseException as error:
-            self._say("incomplete", f"{type(error).__name__}: {error}")
+            self._say_why(error)
             raise
-        else:
-            self._say(_STATES[ending], self.reason)
-            if ending is Ending.COMPLETE:
-                # The journal file and the records hold everything; embedded state would only fill the disk.
-                await asyncio.to_thread(shutil.rmtree, self._state_dir, ignore_errors=True)
-            return ending
-        finally:
-            lock.release()
+        self._say(_STATES[ending], self.reason)
+        if ending is Ending.COMPLETE:
+            # The journal file and the records hold everything; embedded state would only fill the disk.
+            await asyncio.to_thread(shutil.rmtree, self._state_dir, ignore_errors=True)
+        return ending
 
     def _extend(self) -> None:
         """Write the longer plan down; only the holder of the driver's lock may."""
         if LaunchDirectory.open(self.directory.path).manifest != self.directory.manifest:
             raise RunDirectoryError(f"{self.directory.path}: another resume extended this launch; resume it again")
-        entries = {run.run_id: run.entry for run in self.runs}
+        entries = kept({run.run_id: run.entry for run in self.runs}, self.directory)
         self.directory = self.directory.extended(self.sweep.model_dump(mode="json"), entries)
         log.info("launch.extended", runs=len(entries))
 
@@ -164,10 +185,24 @@ class Launch:
         else:
             self._say("paused", f"by ctl: {command.by}; `ctl continue` goes on")
 
-    async def _driven(self, observe: Observer, steering: Steering) -> Ending:
+    async def _driven(self, observe: Observer, steering: Steering, keeping: asyncio.Task[None]) -> Ending:
         async with AsyncExitStack() as stack:
-            spec = await self._services(stack)
+            # First in, last out: what the launch's services and workers leave behind is ended after them.
+            await stack.enter_async_context(accounted(self.directory.id))
+            spec, fleets = await serve_for(await self._services(stack), stack, self._stopping, self.tell)
+            if self._stop is not None:
+                return self._stop
             await _probe(spec)
+            await warm_up(spec, self.runs, fleets)
+            try:
+                spec, self.directory = await prepared(
+                    spec, self.runs, self.directory, keeping=keeping, stopping=self._stopping, tell=self.tell
+                )
+            except OutageError as error:
+                self.reason = str(error)
+                return Ending.PAUSED
+            if self._stop is not None:
+                return self._stop
             parts = await QueueParts.open(spec, self.directory, stack)
             await parts.queue.reset()
             for run in self.runs:
@@ -194,7 +229,7 @@ class Launch:
             if self._stop is not None:
                 self._driver.stop(self._stop)
             try:
-                return await _watched(self._driver, execution)
+                return await _watched(self._driver, execution, keeping)
             except OutageError as error:
                 return self._driver.stop(Ending.PAUSED, str(error))
             finally:
@@ -226,10 +261,18 @@ class Launch:
         folder = self.directory.run(end.run_id)
         await asyncio.to_thread(replace_files, [(folder.evaluation, encode(end, "the evaluation") + b"\n")])
 
+    def _say_why(self, error: BaseException) -> None:
+        killed = isinstance(error, asyncio.CancelledError)
+        self._say("incomplete", "killed by the second signal" if killed else f"{type(error).__name__}: {error}")
+
     def _say(self, state: State, reason: str = "") -> None:
         # Masked before it is cut: what is left of half a secret would not be recognised.
         masked = SecretMask(services.secrets_of(self.sweep.cluster)).text(reason)
         self.directory.set_status(state, now=datetime.now(UTC), reason=masked[:LONGEST_REASON])
+
+
+def _unheard(_: str) -> None:
+    """Where nobody listens."""
 
 
 def _llamacpp(endpoint: LlamaCppEndpoint) -> LlamaCppSettings:
@@ -273,20 +316,20 @@ def _at(endpoint: Endpoint) -> str:
     return f" at {endpoint.url}" if isinstance(endpoint, HttpEndpoint) else ""
 
 
-async def _watched(driver: Driver, execution: Execution) -> Ending:
+async def _watched(driver: Driver, execution: Execution, keeping: asyncio.Task[None]) -> Ending:
     """The driver's ending; the first failure of a vital part ends the launch instead."""
     driving, serving = asyncio.create_task(driver.run()), asyncio.create_task(execution.serve())
     working, stopping = asyncio.create_task(execution.work()), asyncio.create_task(driver.stopping.wait())
     tasks: set[asyncio.Task[Any]] = {driving, serving, working, stopping}
-    pending = set(tasks)
+    pending = {*tasks, keeping}
     try:
         while not driving.done():
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             if stopping in done:
                 await execution.stop_workers()
-            for part in done & {serving, working}:
+            for part in done & {serving, working, keeping}:
                 part.result()
-                if part is serving or not stopping.done():
+                if part is not working or not stopping.done():
                     raise ServiceError("a part of the launch ended before the driver did; see log.jsonl")
                 driver.drained()
         return driving.result()

@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chime_dist.adapters.directory.launch_directory import ForkedFrom, RunEntry
-from chime_dist.config.expansion import expand
+from chime_dist.config.expansion import Kind, Resolved, expand
 from chime_dist.config.policy import window_warning
 from chime_dist.config.run import RunConfig
 from chime_dist.config.schema import Component
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.core.canonical import canonical_json
+from chime_dist.core.paper import PAPER
 from chime_dist.core.split import PROTOCOLS, Ordering, SplitParams, order_tasks
 from chime_dist.core.task import Task
 from chime_dist.core.window import StreamShape
 from chime_dist.engine.plan import RunPlan
 from chime_dist.errors import ConfigError
 from chime_dist.report.results import FORKED
-from chime_dist.wiring import registry
+from chime_dist.wiring import paper_benchmarks, registry
 
 DEFAULT_EPOCHS = 1
 """Passes for a benchmark that the paper does not name."""
@@ -79,7 +80,23 @@ class PlannedRun:
 
 def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
     """Every run of the sweep with its stream. Raises ConfigError, MissingExtraError."""
-    runs = expand(sweep, registry.resolve)
+    paper_benchmarks.require_present(sweep)
+    return counted_runs(sweep)
+
+
+def counted_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
+    """``plan_runs`` where benchmarks of the paper that are not installed are planned from its printed sizes.
+
+    Such runs can be counted, not driven. Raises ConfigError, MissingExtraError.
+    """
+    missing = paper_benchmarks.absent(sweep)
+
+    def resolve(kind: Kind, component: Component) -> Resolved:
+        if kind == "benchmark" and component.name in missing:
+            return paper_benchmarks.resolved(component)
+        return registry.resolve(kind, component)
+
+    runs = expand(sweep, resolve)
     # Loading a task list can take seconds and every ordering shares it.
     tasks: dict[str, Sequence[Task]] = {}
     # Methods and backbones of one ordering share its streams, and ordering thousands of tasks takes tens of ms.
@@ -88,13 +105,32 @@ def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
     for run in runs:
         benchmark = _key(run.benchmark)
         if benchmark not in tasks:
-            tasks[benchmark] = registry.benchmark(run.benchmark).tasks()
+            tasks[benchmark] = paper_benchmarks.benchmark(run.benchmark, run.protocol.preset).tasks()
         # A sweep has one protocol, so benchmark and index say which ordering it is.
         place = (benchmark, run.ordering)
         if place not in orderings:
             orderings[place] = order_tasks(tasks[benchmark], _split_params(run), run.ordering)
         planned.append(_planned(run, orderings[place]))
     return tuple(planned)
+
+
+def shortfalls(sweep: SweepConfig, runs: Sequence[PlannedRun]) -> tuple[str, ...]:
+    """What of the paper is not there, in words: absent benchmarks, and domains that an installed one lacks."""
+    lines = [
+        f"{name}: counted from the paper's stream, it {paper_benchmarks.HOW_TO_GET}"
+        for name in paper_benchmarks.absent(sweep)
+    ]
+    for run in runs:
+        name, preset = run.config.benchmark.name, run.config.protocol.preset
+        sizes = PAPER[name].streams[preset].tasks_by_domain if name in PAPER else {}
+        later = paper_benchmarks.LATER_DOMAINS.get(name, frozenset()) - run.ordering.domain_counts().keys()
+        lines += [
+            f"{name}: its domain {domain} comes with a later version; {sizes[domain]} tasks of the paper's stream are"
+            " not in these counts"
+            for domain in sorted(later)
+            if domain in sizes
+        ]
+    return tuple(dict.fromkeys(lines))
 
 
 def with_forks(runs: Sequence[PlannedRun], entries: Mapping[str, RunEntry]) -> tuple[PlannedRun, ...]:

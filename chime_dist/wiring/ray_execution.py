@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
@@ -22,15 +23,17 @@ from chime_dist.adapters.ray.actors import (
     WorkerActor,
 )
 from chime_dist.adapters.ray.cluster import RayCluster
-from chime_dist.adapters.ray.handles import RayBank, RayModels, RayRecords, RayWorker
+from chime_dist.adapters.ray.handles import RayBank, RayModels, RayRecords, RayWorkers
+from chime_dist.adapters.redis.keys import RedisKeys
+from chime_dist.adapters.redis.pending import pending_units
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.roles import RoleRunner
-from chime_dist.engine.worker import Worker
+from chime_dist.engine.worker import Delivery, Worker
 from chime_dist.ports import Embedder, EmbedderFingerprint, RecordStore
 from chime_dist.wiring import services
-from chime_dist.wiring.execution import OwnedBank, QueueParts, all_or_none, slot_shares, worker_name
+from chime_dist.wiring.execution import OwnedBank, QueueParts, slot_shares, worker_name
 from chime_dist.wiring.services import LaunchSpec
 
 _ROLE_ACTORS = {Role.PLANNER: PlannerActor, Role.EXECUTOR: ExecutorActor, Role.GATE: GateActor}
@@ -57,7 +60,8 @@ class _Role:
 
     def __call__(self) -> RoleRunner:
         services.log_here(self.spec)
-        return services.role_runner(self.spec, self.role, self.backbone)
+        paced = services.pacer(self.spec, self.backbone)
+        return services.role_runner(self.spec, self.role, self.backbone, paced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +97,17 @@ class _Bank:
 @dataclass(frozen=True, slots=True)
 class _Worker:
     spec: LaunchSpec
-    index: int
     slots: int
     models: RemoteModels
     records: str
     bank: str
 
-    async def __call__(self) -> Worker:
+    async def __call__(self, name: str) -> Worker:
         services.log_here(self.spec)
         _, queue, _ = services.redis_parts(self.spec)
         return services.worker(
             self.spec,
-            worker_name(self.index),
+            name,
             self.slots,
             queue,
             RayRecords(self.records),
@@ -121,7 +124,6 @@ class RayExecution:
         self.journal = parts.journal
         self._spec = spec
         self._cluster = cluster
-        self._workers: list[RayWorker] = []
 
     @classmethod
     async def start(
@@ -132,7 +134,7 @@ class RayExecution:
         cluster = await asyncio.to_thread(
             RayCluster.connect, spec.launch, ray.address, ray.num_cpus, ray.namespace
         )
-        _signals_are_ours()
+        signals_are_ours()
         stack.callback(cluster.leave)
         execution = cls(spec, parts, cluster)
         await execution._create()
@@ -144,11 +146,11 @@ class RayExecution:
 
     async def work(self) -> None:
         """See ``Execution``."""
-        await all_or_none(worker.run() for worker in self._workers)
+        await self._workers.run()
 
     async def stop_workers(self) -> None:
         """See ``Execution``."""
-        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        await self._workers.stop()
 
     async def _create(self) -> None:
         spec, cluster = self._spec, self._cluster
@@ -161,17 +163,29 @@ class RayExecution:
         models = RemoteModels(roles, embedder)
         self.records: RecordStore = RayRecords(records)
         fingerprint = await models.of(next(iter(spec.runs.values()))).fingerprint()
-        # Embedded stores lie on the driver's disk; a server's owner may run anywhere.
-        here = spec.cluster.qdrant.mode != "server"
+        # An embedded projection lies on the driver's disk, an embedded Redis answers on its host only. Any other
+        # owner may run anywhere, and be replaced anywhere: what it holds is rebuilt from the journal.
+        here = spec.cluster.qdrant.mode == "edge" or spec.cluster.redis.mode == "embedded"
         bank = cluster.actor(BankActor, "bank", _Bank(spec, models, fingerprint), here=here)
         self._bank = RayBank(bank)
         self.bank: OwnedBank = self._bank
+        workers = {}
         for index, slots in enumerate(slot_shares(spec.cluster)):
-            factory = _Worker(spec, index, slots, models, records, bank)
-            self._workers.append(RayWorker(cluster.actor(WorkerActor, f"worker-{index}", factory)))
+            factory = _Worker(spec, slots, models, records, bank)
+            actor = cluster.actor(WorkerActor, f"worker-{index}", spec.launch, factory)
+            workers[actor] = partial(worker_name, index)
+        self._workers = RayWorkers(workers, self._held)
+
+    async def _held(self, consumer: str) -> frozenset[Delivery]:
+        connection, _, _ = services.redis_parts(self._spec)
+        try:
+            pending = await pending_units(connection, RedisKeys(self._spec.launch))
+        finally:
+            await connection.close()
+        return frozenset((unit.unit, unit.delivery) for unit in pending if unit.consumer == consumer)
 
 
-def _signals_are_ours() -> None:
+def signals_are_ours() -> None:
     """Undo Ray's SIGTERM handler: it calls ours too, but 3 s later it aborts the process."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))

@@ -1,8 +1,8 @@
 """Methods and benchmarks by name: ours and any installed package's, through entry points.
 
 A method is a class with ``Options`` (a pydantic model), built as ``Method(options)``, in a module that has a
-folder ``prompts`` beside it; a benchmark likewise, without prompts. The groups are ``chime_dist.methods`` and
-``chime_dist.benchmarks``.
+folder ``prompts`` beside it; a benchmark likewise, with prompts only where it talks to models itself. The groups
+are ``chime_dist.methods`` and ``chime_dist.benchmarks``.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ def _load(kind: Kind, name: str) -> Pluggable:
     return cast("Pluggable", known[name].load())
 
 
+def known(kind: Kind) -> frozenset[str]:
+    """Names that an installed package registers."""
+    return frozenset(_entry_points(kind))
+
+
 def _options(kind: Kind, component: Component) -> Frozen:
     return validated(_load(kind, component.name).Options, component.options, f"{kind} {component.name}")
 
@@ -62,15 +67,17 @@ def benchmark(component: Component) -> Benchmark:
     return cast("Benchmark", _load("benchmark", component.name)(_options("benchmark", component)))
 
 
-def prompt_folder(name: str) -> Traversable:
-    """The folder of a method's prompts."""
-    module = cast("type", _load("method", name)).__module__
+def prompt_folder(name: str, kind: Kind = "method") -> Traversable:
+    """The folder of a method's or benchmark's prompts; a benchmark may have none there."""
+    module = cast("type", _load(kind, name)).__module__
     return files(module.rpartition(".")[0]) / "prompts"
 
 
-def prompts(methods: Iterable[str]) -> PromptLibrary:
-    """The prompts of these methods."""
-    return PromptLibrary({name: prompt_folder(name) for name in methods})
+def prompts(methods: Iterable[str], benchmarks: Iterable[str] = ()) -> PromptLibrary:
+    """The prompts of these methods, and of those benchmarks that have some."""
+    asking = {name: prompt_folder(name, "benchmark") for name in benchmarks}
+    own = {name: folder for name, folder in asking.items() if folder.is_dir()}
+    return PromptLibrary({**own, **{name: prompt_folder(name) for name in methods}})
 
 
 def resolve(kind: Kind, component: Component) -> Resolved:

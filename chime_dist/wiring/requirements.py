@@ -6,6 +6,7 @@ say.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +14,11 @@ from importlib.util import find_spec
 
 from chime_dist.adapters.models.llamacpp import LlamaCppSettings
 from chime_dist.adapters.redis.server import find_redis_server
-from chime_dist.benchmarks.bfcl_v4.package import VERSION, require_installed
+from chime_dist.benchmarks.bfcl_v4.package import require_installed
+from chime_dist.benchmarks.bfcl_v4.pins import VERSION
 from chime_dist.config.cluster import LlamaCppEndpoint
+from chime_dist.config.models import EMBEDDER_ENDPOINT
+from chime_dist.config.serving import VllmEndpoint
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.errors import MissingExtraError
 
@@ -88,6 +92,7 @@ def _lacks(sweep: SweepConfig) -> Iterator[_Lack]:
         yield _Lack("qdrant-edge-py, the embedded bank store", "cluster.qdrant: edge", "edge")
     yield from _redis(sweep)
     yield from _llamacpp(sweep)
+    yield from _vllm(sweep)
     yield from _bfcl(sweep)
 
 
@@ -136,6 +141,24 @@ def _llamacpp(sweep: SweepConfig) -> Iterator[_Lack]:
                 f"cluster.endpoints.{name}.{key}",
                 command=command,
             )
+
+
+def _vllm(sweep: SweepConfig) -> Iterator[_Lack]:
+    told = set()
+    for name in dict.fromkeys(
+        [*(model.name for model in (*sweep.backbones, *sweep.roles.values())), EMBEDDER_ENDPOINT]
+    ):
+        endpoint = sweep.cluster.endpoints.get(name)
+        if not isinstance(endpoint, VllmEndpoint):
+            continue
+        commands = {f"cluster.endpoints.{name}.router.command": endpoint.router.command[0]}
+        if not sweep.cluster.ray.remote:
+            # Elsewhere the replicas' nodes must have it, and say so.
+            commands[f"cluster.endpoints.{name}.command"] = endpoint.command[0]
+        for key, command in commands.items():
+            if command not in told and shutil.which(command) is None:
+                told.add(command)
+                yield _Lack(f"the command {command}", key, "serve")
 
 
 def _bfcl(sweep: SweepConfig) -> Iterator[_Lack]:

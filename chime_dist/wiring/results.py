@@ -18,16 +18,18 @@ from chime_dist.config.policy import ProtocolSpec
 from chime_dist.config.run import RunConfig
 from chime_dist.config.validation import validated
 from chime_dist.core.aggregate import Denominator
-from chime_dist.core.bank import BankState, as_of, replay
+from chime_dist.core.bank import BankState, as_of
+from chime_dist.core.checkpoint import checkpoints
 from chime_dist.core.episode import Outcome
+from chime_dist.core.history import size_by_collection, states_at
 from chime_dist.core.journal import GENESIS, JournalEntry, verified
 from chime_dist.engine.driver import RunEnd
 from chime_dist.errors import RunDirectoryError
 from chime_dist.report.build import build_report
-from chime_dist.report.csv_text import to_csv
+from chime_dist.report.csv_text import comparisons_to_csv, to_csv
 from chime_dist.report.document import Report, ReportOptions
 from chime_dist.report.markdown import to_markdown
-from chime_dist.report.results import RunResults
+from chime_dist.report.results import BankPoint, RunResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,8 @@ def _standing(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, ent
 def run_results(launch: LaunchDirectory) -> tuple[RunResults, ...]:
     """The results of every planned run in the manifest's order, those that have not started included.
 
-    The bank's size comes from replaying its journal. Raises RunDirectoryError, ConfigError, and JournalError for
-    a journal that does not verify.
+    The sizes of a bank come from replaying its journal. Raises RunDirectoryError, ConfigError, and JournalError
+    for a journal that does not verify.
     """
     archive = EpisodeArchive(launch)
     return tuple(_results(launch, archive, run_id, entry) for run_id, entry in launch.manifest.runs.items())
@@ -161,10 +163,12 @@ def _results(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entr
     if end is not None and end.version != version:
         # The run was made longer: its evaluation at the last version is still to come.
         end = None
+    journal = JournalFile.read(folder.journal)
+    growth = _growth(journal, entry) if entry.stateful else ()
     return RunResults(
         benchmark=config.benchmark.name,
         backbone=config.backbone.name,
-        method=config.method.name,
+        method=config.method.label,
         ordering=config.ordering,
         run_id=run_id,
         deviations=entry.deviations,
@@ -172,18 +176,24 @@ def _results(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entr
         epochs=entry.epochs,
         eval_size=entry.eval_size,
         eval_version=version,
-        committed=JournalFile.read(folder.journal).head,
+        committed=journal.head,
         records=tuple(archive.records(run_id)),
         has_bank=entry.stateful,
-        bank_size=_bank_size(folder, version) if entry.stateful else None,
+        bank_size=next((point.total for point in growth if point.version == version), None),
+        growth=growth,
         bank_digest_before_eval=end and end.digest_before_eval,
         bank_digest_after_eval=end and end.digest_after_eval,
     )
 
 
-def _bank_size(folder: RunFolder, version: int) -> int | None:
-    state = replay(JournalFile.read(folder.journal).entries(), version)
-    return len(state.records) if state.version == version else None
+def _growth(journal: JournalFile, entry: RunEntry) -> tuple[BankPoint, ...]:
+    reached = [point for point in checkpoints(entry.train_size, entry.epochs) if point.version <= journal.head]
+    # The head among them, so that entries after the last checkpoint are checked as well.
+    wanted = {*(point.version for point in reached), min(journal.head, entry.train_size * entry.epochs)}
+    sizes = {state.version: size_by_collection(state) for state in states_at(journal.entries(), wanted)}
+    return tuple(
+        BankPoint(name=point.name, version=point.version, sizes=sizes[point.version]) for point in reached
+    )
 
 
 def launch_report(
@@ -191,9 +201,11 @@ def launch_report(
     *,
     partial: bool = False,
     denominator: Denominator | None = None,
+    compare: tuple[str, str] | None = None,
     program: str = "chime-dist",
 ) -> Report:
     """The launch's report; ``denominator`` None takes the sweep's, ``program`` is what hints call this program.
+    ``compare`` is as in ``ReportOptions``.
 
     Raises what ``run_results`` and ``report.build.build_report`` raise.
     """
@@ -211,13 +223,18 @@ def launch_report(
         denominator=denominator or protocol.denominator,
         train_metric=protocol.train_metric,
         partial=partial,
+        compare=compare,
     )
     return build_report(results, options)
 
 
 def write_report(launch: LaunchDirectory, report: Report) -> None:
     """Put the report into the launch's folder, as Markdown and CSV. Raises RunDirectoryError."""
-    files = {"report.md": to_markdown(report), "report.csv": to_csv(report)}
+    files = {
+        "report.md": to_markdown(report),
+        "report.csv": to_csv(report),
+        "comparisons.csv": comparisons_to_csv(report),
+    }
     try:
         make_folders(launch.report)
         replace_files([(launch.report / name, text.encode()) for name, text in files.items()])

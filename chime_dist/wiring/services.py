@@ -20,6 +20,8 @@ from chime_dist.adapters.embedding.hashing import HashingEmbedder
 from chime_dist.adapters.embedding.http import HttpEmbedder, HttpEmbedderSettings
 from chime_dist.adapters.embedding.sentence import SentenceEmbedder, SentenceEmbedderSettings
 from chime_dist.adapters.local.memory_store import MemoryStore
+from chime_dist.adapters.local.pacer import LocalPacer
+from chime_dist.adapters.local.resident_store import ResidentStore
 from chime_dist.adapters.models.chat import ChatBackbone
 from chime_dist.adapters.models.chat_request import ChatSettings
 from chime_dist.adapters.models.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
@@ -29,15 +31,22 @@ from chime_dist.adapters.qdrant.server import QdrantServerStore
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
+from chime_dist.adapters.redis.pacer import RedisPacer
 from chime_dist.adapters.redis.queue import RedisQueue
-from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, ScriptedEndpoint
+from chime_dist.adapters.redis.tls import TlsFiles
+from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, QdrantConfig, ScriptedEndpoint
 from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel, ScriptedModel
 from chime_dist.config.run import RunConfig
-from chime_dist.core.episode import Role
+from chime_dist.config.serving import VllmEndpoint
+from chime_dist.core.checkpoint import checkpoints
+from chime_dist.core.episode import Json, Role
+from chime_dist.core.pacing import PaceLimits
 from chime_dist.core.retry import RetryPolicy
+from chime_dist.core.window import StreamShape
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
 from chime_dist.engine.episode import EpisodeRunner, RunServices
 from chime_dist.engine.outage import Outages
+from chime_dist.engine.pinned_reads import PinnedReads
 from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Worker
@@ -47,10 +56,13 @@ from chime_dist.ports import (
     Backbone,
     BankReader,
     BankStore,
+    Benchmark,
     Embedder,
     EmbedderFingerprint,
     Journal,
     Models,
+    Pacer,
+    PreparedBenchmark,
     Queue,
     RecordStore,
 )
@@ -80,10 +92,14 @@ class LaunchSpec:
     cluster: ClusterConfig
     windows: Mapping[str, int]
     """W of each run."""
+    pinned: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Versions of each run's bank that stay readable whatever is committed after them: its checkpoints."""
     redis_url: SecretStr | None = None
     """None with the in-process queue."""
     served: Mapping[str, str] = field(default_factory=dict)
     """Base URLs of backbones that this launch serves itself, by endpoint name."""
+    prerequisites: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    """What each run's benchmark is provided with, by run id and name."""
 
     @property
     def models(self) -> dict[str, BackboneModel]:
@@ -100,16 +116,23 @@ class LaunchSpec:
         return next(iter(self.runs.values())).embedder
 
     def prompts(self) -> PromptLibrary:
-        """Prompts of every method in use."""
-        return registry.prompts({run.method.name for run in self.runs.values()})
+        """Prompts of every method and benchmark in use."""
+        runs = self.runs.values()
+        return registry.prompts({run.method.name for run in runs}, {run.benchmark.name for run in runs})
 
 
 def redis_parts(spec: LaunchSpec) -> tuple[RedisConnection, RedisQueue, RedisJournal]:
     """Queue and journal on Redis; close the connection after use."""
     assert spec.redis_url is not None
-    connection = RedisConnection(spec.redis_url.get_secret_value())
+    connection = RedisConnection(spec.redis_url.get_secret_value(), files=redis_files(spec.cluster))
     keys = RedisKeys(spec.launch)
     return connection, RedisQueue(connection, keys, spec.cluster.lease_s), RedisJournal(connection, keys)
+
+
+def redis_files(cluster: ClusterConfig) -> TlsFiles:
+    """The certificates for ``rediss://``."""
+    redis = cluster.redis
+    return TlsFiles(redis.ca_file, redis.cert_file, redis.key_file)
 
 
 def state_dir(cluster: ClusterConfig, launch: str) -> Path:
@@ -124,14 +147,37 @@ def bank_store(spec: LaunchSpec) -> BankStore:
     if qdrant.mode == "edge":
         return QdrantEdgeStore(spec.state_dir / QDRANT_FOLDER)
     if qdrant.mode == "server":
-        assert qdrant.url is not None
-        key = qdrant.api_key.reveal() if qdrant.api_key is not None else None
-        return QdrantServerStore.connect(qdrant.url.reveal(), key)
+        return QdrantServerStore.connect(*qdrant_address(qdrant))
     return MemoryStore()
 
 
-def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy) -> Backbone:
-    """The client of one backbone. Raises ConfigError."""
+def qdrant_address(qdrant: QdrantConfig) -> tuple[str, str | None, str | None]:
+    """URL, key and authority file of a configured server."""
+    assert qdrant.url is not None
+    return qdrant.url.reveal(), qdrant.api_key.reveal() if qdrant.api_key is not None else None, qdrant.ca_file
+
+
+def limits_of(spec: LaunchSpec, name: str) -> PaceLimits:
+    """What the backbone called ``name`` allows; without limits where its server is this launch's own."""
+    endpoint = spec.cluster.endpoints[name]
+    return endpoint.limits if isinstance(endpoint, HttpEndpoint | VllmEndpoint) else PaceLimits()
+
+
+def pacer(spec: LaunchSpec, name: str) -> Pacer:
+    """Who may call the backbone called ``name`` now.
+
+    Under Ray its roles live in processes of their own; they meet in Redis where there are limits to share. Without
+    limits a slow-down stays inside each role's process: its next call is told the same.
+    """
+    limits = limits_of(spec, name)
+    if spec.cluster.execution == "local" or not limits.any:
+        return LocalPacer(SystemClock(), limits)
+    connection, _, _ = redis_parts(spec)
+    return RedisPacer(connection, RedisKeys(spec.launch), name, limits)
+
+
+def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy, paced: Pacer | None = None) -> Backbone:
+    """The client of one backbone, alone with it where nobody paces it. Raises ConfigError."""
     endpoint = spec.cluster.endpoints[model.name]
     if isinstance(endpoint, ScriptedEndpoint):
         says = model.scripted or ScriptedModel()
@@ -142,7 +188,7 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy) -> Back
         )
     settings = ChatSettings(
         name=model.name,
-        base_url=spec.served[model.name] if isinstance(endpoint, LlamaCppEndpoint) else endpoint.url.reveal(),
+        base_url=endpoint.url.reveal() if isinstance(endpoint, HttpEndpoint) else spec.served[model.name],
         model=model.model,
         extra_body=model.extra_body,
         thinking=model.thinking,
@@ -153,20 +199,20 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy) -> Back
     )
     if isinstance(endpoint, LlamaCppEndpoint):
         settings = settings.model_copy(update={"thinking": None})
-    else:
+    elif isinstance(endpoint, HttpEndpoint):
         key = endpoint.api_key
         headers = {name: SecretStr(value.reveal()) for name, value in endpoint.headers.items()}
         settings = settings.model_copy(
             update={"api_key": SecretStr(key.reveal()) if key is not None else None, "headers": headers}
         )
-    return ChatBackbone(settings, SystemClock())
+    return ChatBackbone(settings, SystemClock(), pacer=paced)
 
 
-def role_runner(spec: LaunchSpec, role: Role, name: str) -> RoleRunner:
-    """One role on the backbone called ``name``."""
+def role_runner(spec: LaunchSpec, role: Role, name: str, paced: Pacer | None = None) -> RoleRunner:
+    """One role on the backbone called ``name``; ``paced`` is shared by all roles on it."""
     run = next(iter(spec.runs.values()))
     model = spec.models[name]
-    return RoleRunner(role, model, backbone(spec, model, run.requests), spec.prompts())
+    return RoleRunner(role, model, backbone(spec, model, run.requests, paced), spec.prompts())
 
 
 async def embedder(spec: LaunchSpec) -> Embedder:
@@ -189,18 +235,22 @@ async def embedder(spec: LaunchSpec) -> Embedder:
 
 def _http_embedder(spec: LaunchSpec, model: EmbedderModel) -> HttpEmbedder:
     endpoint = spec.cluster.endpoints.get(EMBEDDER_ENDPOINT)
-    if not isinstance(endpoint, HttpEndpoint):
+    if not isinstance(endpoint, HttpEndpoint | VllmEndpoint):
         raise ConfigError(
-            f"embedder.kind is 'http': cluster.endpoints.{EMBEDDER_ENDPOINT} must be the url of its server"
+            f"embedder.kind is 'http': cluster.endpoints.{EMBEDDER_ENDPOINT} must be the url of its server, or of "
+            "kind vllm with runner: pooling"
         )
+    remote = endpoint if isinstance(endpoint, HttpEndpoint) else None
+    key = remote.api_key if remote else None
+    headers = remote.headers if remote else {}
     run = next(iter(spec.runs.values()))
     settings = HttpEmbedderSettings(
-        base_url=endpoint.url.reveal(),
+        base_url=remote.url.reveal() if remote else spec.served[EMBEDDER_ENDPOINT],
         model=model.model,
         dim=model.dim,
         query_prompt=model.query_prompt,
-        api_key=SecretStr(endpoint.api_key.reveal()) if endpoint.api_key is not None else None,
-        headers={name: SecretStr(value.reveal()) for name, value in endpoint.headers.items()},
+        api_key=SecretStr(key.reveal()) if key is not None else None,
+        headers={name: SecretStr(value.reveal()) for name, value in headers.items()},
         batch_size=model.batch_size,
         budget_s=run.episode.deadline_s,
         retry=run.requests,
@@ -224,12 +274,16 @@ def bank_owner(
             window=spec.windows[run_id],
             hold_after_infra=spec.cluster.stop_after_infra,
             answer_budget_s=run.episode.deadline_s,
+            pinned=spec.pinned.get(run_id, frozenset()),
         )
         for run_id, run in spec.runs.items()
     }
     clock = SystemClock()
     outages = Outages(clock, spec.cluster.outage_patience_s)
-    return BankOwner(spec.launch, lanes, queue, journal, bank_store(spec), clock, outages)
+    store = bank_store(spec)
+    if not isinstance(store, MemoryStore):
+        store = ResidentStore(store)
+    return BankOwner(spec.launch, lanes, queue, journal, store, clock, outages)
 
 
 def worker(
@@ -245,7 +299,7 @@ def worker(
     runs = {
         run_id: RunServices(
             method=registry.method(run.method),
-            benchmark=registry.benchmark(run.benchmark),
+            benchmark=_provided(registry.benchmark(run.benchmark), spec.prerequisites.get(run_id, {})),
             models=models_of(run),
             deadline_s=run.episode.deadline_s,
         )
@@ -257,13 +311,19 @@ def worker(
         name,
         queue,
         records,
-        EpisodeRunner(runs, bank, clock, outages, name, SecretMask(secrets_of(spec.cluster)).text),
+        EpisodeRunner(runs, PinnedReads(bank), clock, outages, name, SecretMask(secrets_of(spec.cluster)).text),
         clock,
         outages=outages,
         slots=slots,
         max_deliveries=spec.cluster.max_deliveries,
         renew_every_s=spec.cluster.lease_s / 3,
     )
+
+
+def _provided(benchmark: Benchmark, artifacts: Mapping[str, Json]) -> Benchmark:
+    if artifacts and isinstance(benchmark, PreparedBenchmark):
+        benchmark.provide(artifacts)
+    return benchmark
 
 
 def log_here(spec: LaunchSpec) -> None:
@@ -277,23 +337,43 @@ def log_here(spec: LaunchSpec) -> None:
 
 
 def secrets_of(cluster: ClusterConfig) -> list[str]:
-    """Every secret value, for the log's mask."""
-    held = [cluster.redis.url, cluster.qdrant.url, cluster.qdrant.api_key, *cluster.secrets.values()]
+    """Every secret value, for the log's mask; of URLs also what is secret in them, which may be told alone."""
+    urls = [cluster.redis.url, cluster.qdrant.url]
+    held = [*urls, cluster.qdrant.api_key, *cluster.secrets.values()]
     for endpoint in cluster.endpoints.values():
         if isinstance(endpoint, HttpEndpoint):
             held += [endpoint.api_key, *endpoint.headers.values()]
-    return [secret.reveal() for secret in held if secret is not None]
+            urls.append(endpoint.url)
+        elif isinstance(endpoint, VllmEndpoint):
+            held += endpoint.secret_env.values()
+    values = [secret.reveal() for secret in held if secret is not None]
+    return [*values, *(secret for url in urls if url is not None for secret in url.credentials)]
 
 
 def spec_of(
     launch: str, directory: Path, state_dir: Path, runs: tuple[PlannedRun, ...], cluster: ClusterConfig
 ) -> LaunchSpec:
-    """The spec of planned runs, before any service was started."""
+    """The spec of planned runs, before any service was started; paths in it do not depend on a current folder."""
     return LaunchSpec(
         launch=launch,
         directory=directory,
         state_dir=state_dir,
         runs={run.run_id: run.config for run in runs},
-        cluster=cluster,
+        cluster=_with_absolute_files(cluster),
         windows={run.run_id: run.plan.shape.window for run in runs},
+        pinned={run.run_id: _checkpointed(run.plan.shape) for run in runs},
     )
+
+
+def _with_absolute_files(cluster: ClusterConfig) -> ClusterConfig:
+    # Read by processes that start elsewhere, such as Ray's.
+    changes = {}
+    for name, keys in (("redis", ("ca_file", "cert_file", "key_file")), ("qdrant", ("ca_file",))):
+        part = getattr(cluster, name)
+        paths = {key: str(Path(path).absolute()) for key in keys if (path := getattr(part, key)) is not None}
+        changes[name] = part.model_copy(update=paths)
+    return cluster.model_copy(update=changes)
+
+
+def _checkpointed(shape: StreamShape) -> frozenset[int]:
+    return frozenset(checkpoint.version for checkpoint in checkpoints(shape.epoch_size, shape.epochs))

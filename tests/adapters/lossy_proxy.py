@@ -22,6 +22,7 @@ class LossyProxy:
         self._server = urlsplit(server_url)
         self._socket = socket
         self._doomed: list[tuple[bytes, bool]] = []
+        self._dropped: list[bytes] = []
         self._writers: list[asyncio.StreamWriter] = []
         self._rewrites: list[tuple[re.Pattern[bytes], bytes]] = []
 
@@ -32,6 +33,15 @@ class LossyProxy:
     def withhold(self, command: bytes) -> None:
         """Swallow the reply, but leave the connection open: the client waits."""
         self._doomed.append((command, False))
+
+    def drop(self, command: bytes) -> None:
+        """Cut the connection of the next command whose bytes hold ``command`` before the server sees it."""
+        self._dropped.append(command)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was asked for has happened."""
+        return not (self._doomed or self._dropped)
 
     def rewrite(self, pattern: bytes, text: bytes) -> None:
         """Put ``text`` for ``pattern`` in every reply; both must have the same length."""
@@ -59,16 +69,23 @@ class LossyProxy:
                     await writer.wait_closed()
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        if self._server.scheme == "unix":
-            from_server, to_server = await asyncio.open_unix_connection(self._server.path)
-        else:
-            from_server, to_server = await asyncio.open_connection(self._server.hostname, self._server.port)
+        try:
+            if self._server.scheme == "unix":
+                from_server, to_server = await asyncio.open_unix_connection(self._server.path)
+            else:
+                from_server, to_server = await asyncio.open_connection(self._server.hostname, self._server.port)
+        except OSError:
+            to_client.close()
+            return
         self._writers += [to_client, to_server]
         cut: bool | None = None
 
         async def commands() -> None:
             nonlocal cut
             while data := await from_client.read(65536):
+                for dropped in [dropped for dropped in self._dropped if dropped in data]:
+                    self._dropped.remove(dropped)
+                    return
                 for doom in [doom for doom in self._doomed if doom[0] in data]:
                     self._doomed.remove(doom)
                     cut = doom[1]

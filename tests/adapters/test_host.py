@@ -49,3 +49,38 @@ def test_open_files_are_limited_softly(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.open_files_limit() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert host.open_files_limit() is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "file", "text", "found"),
+    [
+        ("0::/pod/worker", "pod/worker/memory.events", "low 0\noom 2\noom_kill 3", (":/pod/worker", 3)),
+        ("0::/pod/worker", "memory.events", "oom 1\noom_kill 1", (":/pod/worker", 1)),
+        (
+            "4:cpu:/x\n5:memory:/x\n0::/",
+            "memory/x/memory.oom_control",
+            "under_oom 0\noom_kill 7",
+            ("memory:/x", 7),
+        ),
+        ("5:memory:/x", "memory/x/memory.oom_control", "under_oom 0", None),
+        ("5:cpu:/x", "memory/x/memory.oom_control", "oom_kill 1", None),
+        ("0::/x", "x/memory.events", "oom_kill many", None),
+    ],
+)
+def test_the_kernels_kills_for_memory_are_counted_where_they_can_be_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: str,
+    file: str,
+    text: str,
+    found: tuple[str, int] | None,
+) -> None:
+    """D9: both versions of control groups, inside and outside of a container; None where nothing tells."""
+    (tmp_path / "cgroup").write_text(groups + "\n")
+    (tmp_path / "fs" / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "fs" / file).write_text(text + "\n")
+    monkeypatch.setattr(host, "_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(host, "_CGROUP_FILES", tmp_path / "fs")
+    assert host.out_of_memory_kills() == found
+    monkeypatch.setattr(host, "_CGROUPS", tmp_path / "none")
+    assert host.out_of_memory_kills() is None

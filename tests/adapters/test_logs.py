@@ -96,6 +96,8 @@ def test_secrets_are_masked_inside_texts(tmp_path: Path) -> None:
         secret_value=SecretStr("x"),
         wrapped=[SecretStr("hidden-in-list")],
         url="redis://:hunter2@host:6379/0",
+        bare="https://hunter2@host/v1 and https://:hunter2@host and redis://u:hun@ter2@host",
+        plain="https://host/v1?mail=me@there and https://host/@me",
         header="Authorization: Bearer abcdefgh12345678",
         query="https://host/v1?api_key=hunter2&page=2",
         known=f"refused {CANARY} by the server",
@@ -106,6 +108,8 @@ def test_secrets_are_masked_inside_texts(tmp_path: Path) -> None:
     for secret in ("hunter2", CANARY, "hidden-in-list", "abcdefgh12345678", "0123456789abcdef"):
         assert secret not in text
     assert event["url"] == "redis://***@host:6379/0"
+    assert event["bare"] == "https://***@host/v1 and https://***@host and redis://***@host"
+    assert event["plain"] == "https://host/v1?mail=me@there and https://host/@me"
     assert event["query"] == "https://host/v1?api_key=***&page=2"
     assert event["known"] == "refused *** by the server"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import qdrant_edge
 from qdrant_client import AsyncQdrantClient, models
+from qdrant_client.http.exceptions import ResponseHandlingException
 
 from chime_dist.adapters.qdrant.audit import StoredPoint, audited
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
@@ -21,6 +22,7 @@ from chime_dist.adapters.qdrant.edge_directory import copy_with_holes
 from chime_dist.adapters.qdrant.points import cursor_id, cursor_payload, point_id, point_payload
 from chime_dist.adapters.qdrant.server import QdrantServerStore
 from chime_dist.adapters.qdrant.server_audit import QdrantServerAudit
+from chime_dist.adapters.qdrant.server_calls import connected
 from chime_dist.core.bank import BankState, Event, apply
 from chime_dist.core.projection import PointKey, Versions
 from chime_dist.core.projection_audit import ProjectionAudit
@@ -130,8 +132,10 @@ class _Server:
         return await auditor.audit(namespace, DIM, JOURNAL if journal is None else journal)
 
 
-async def _project(store: BankStore, upto: int = len(JOURNAL), first: int = 1) -> None:
-    """Bring a projection to ``upto``; its first step goes to ``first``."""
+async def _project(
+    store: BankStore, upto: int = len(JOURNAL), first: int = 1, keep: Sequence[int] | None = None
+) -> None:
+    """Bring a projection to ``upto``; its first step goes to ``first``; then compact it to ``keep``."""
     await store.open(NAMESPACE, FINGERPRINT)
     state = projected = BankState()
     for commit in JOURNAL[:upto]:
@@ -139,19 +143,23 @@ async def _project(store: BankStore, upto: int = len(JOURNAL), first: int = 1) -
         if state.version >= first:
             await store.project(NAMESPACE, state.version, projected, state)
             projected = state
+    if keep is not None:
+        await store.compact(NAMESPACE, keep)
 
 
 @asynccontextmanager
-async def _left(kind: str, folder: Path, upto: int = len(JOURNAL), first: int = 1) -> AsyncIterator[Tampering]:
+async def _left(
+    kind: str, folder: Path, upto: int = len(JOURNAL), first: int = 1, keep: Sequence[int] | None = None
+) -> AsyncIterator[Tampering]:
     if kind == "edge":
         living = QdrantEdgeStore(folder / "living")
-        await _project(living, upto, first)
+        await _project(living, upto, first, keep)
         shutil.copytree(folder / "living", folder / "left", copy_function=copy_with_holes)
         await living.close()
         yield _Edge(folder / "left")
         return
     client = AsyncQdrantClient(":memory:")
-    await _project(QdrantServerStore(client), upto, first)
+    await _project(QdrantServerStore(client), upto, first, keep)
     [collection] = (await client.get_collections()).collections
     yield _Server(client, collection.name)
     await client.close()
@@ -304,6 +312,10 @@ async def test_without_its_cursor_nothing_is_judged(on_server: _Server) -> None:
         {"spans": []},
         {"spans": [[0, 3], [2, 4]]},
         {"spans": "all"},
+        {"gone": [[3, 2]]},
+        {"gone": [[0, 1]]},
+        {"gone": [[2, 4]]},
+        {"gone": None},
         {"embedder": {"model": "m"}},
         {"kind": "cursor", "more": 1},
     ],
@@ -312,6 +324,65 @@ async def test_an_altered_cursor_is_found(on_server: _Server, payload: dict[str,
     await on_server.payload(cursor_id(NAMESPACE), payload)
     [fault] = (await QdrantServerAudit(on_server.client).audit(NAMESPACE, DIM, JOURNAL)).faults
     assert (fault.kind, "cursor" in fault.what) == ("altered", True)
+
+
+# --- after a compaction ---------------------------------------------------------------------------------
+
+
+async def test_points_that_a_compaction_removed_are_not_missing(kind: str, tmp_path: Path) -> None:
+    """Version 3 drops nothing that only it sees; what stood up to 3 is unreadable when 4 alone is kept."""
+    async with _left(kind, tmp_path, keep=[]) as left:
+        assert await left.audit() == ProjectionAudit(fence=4, head=4, points=3, faults=())
+
+
+async def test_a_checkpoint_s_points_stay(kind: str, tmp_path: Path) -> None:
+    async with _left(kind, tmp_path, keep=[1]) as left:
+        assert await left.audit() == ProjectionAudit(fence=4, head=4, points=5, faults=())
+
+
+async def test_one_altered_point_is_found_among_compacted_ones(kind: str, tmp_path: Path) -> None:
+    async with _left(kind, tmp_path, keep=[]) as left:
+        await left.vector(_point("0-0", 3), [0.01, 1.0, 0.0])
+        [fault] = (await left.audit()).faults
+        assert (fault.kind, fault.item, fault.version) == ("altered", "0-0", 3)
+
+
+async def test_a_missing_point_that_can_be_read_is_found_after_a_compaction(kind: str, tmp_path: Path) -> None:
+    async with _left(kind, tmp_path, keep=[2]) as left:
+        await left.remove(_point("0-0", 1))
+        [fault] = (await left.audit()).faults
+        assert (fault.kind, fault.item, fault.version) == ("missing", "0-0", 1)
+
+
+class _DiesInBatch(AsyncQdrantClient):
+    """The double; while ``left`` is a number it dies after that many operations of a batch."""
+
+    left: int | None = None
+
+    async def batch_update_points(self, *args: Any, **kwargs: Any) -> list[models.UpdateResult]:
+        done = await super().batch_update_points(args[0], list(args[1])[: self.left], **kwargs)
+        if self.left is not None:
+            raise ResponseHandlingException(ConnectionError("killed"))
+        return done
+
+
+@pytest.mark.parametrize("operations", [0, 1, 2])
+async def test_a_compaction_that_was_cut_short_is_no_fault_and_the_next_one_ends_it(operations: int) -> None:
+    """The cursor moves first: at no moment does a readable version lack a point."""
+    client = _DiesInBatch(":memory:")
+    store = QdrantServerStore(client)
+    await _project(store)
+    client.left = operations
+    with pytest.raises(ServiceError, match="killed"):
+        await store.compact(NAMESPACE, [])
+    auditor = QdrantServerAudit(client)
+    assert (await auditor.audit(NAMESPACE, DIM, JOURNAL)).faults == ()
+    reader = QdrantServerStore(client)
+    assert await reader.candidates(NAMESPACE, 4, "plan", "c", B, 5, 0.9) == ["0-0"]
+    client.left = None
+    await store.compact(NAMESPACE, [])
+    assert await auditor.audit(NAMESPACE, DIM, JOURNAL) == ProjectionAudit(fence=4, head=4, points=3, faults=())
+    await client.close()
 
 
 # --- the embedded engine --------------------------------------------------------------------------------
@@ -411,7 +482,7 @@ async def test_forgetting_removes_one_owner_s_points_and_nothing_else() -> None:
 
 
 async def test_a_server_out_of_reach_is_a_service_error() -> None:
-    auditor = QdrantServerAudit.connect("http://127.0.0.1:9", timeout_s=2)
+    auditor = QdrantServerAudit(connected("http://127.0.0.1:9", timeout_s=2, patience_s=0.2))
     with pytest.raises(ServiceError, match="run run of launch: the Qdrant server did not do"):
         await asyncio.wait_for(auditor.newest("launch", "run"), 30)
     await auditor.close()

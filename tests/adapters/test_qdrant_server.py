@@ -10,6 +10,7 @@ import pytest
 from qdrant_client import AsyncQdrantClient, models
 
 from chime_dist.adapters.qdrant.server import QdrantServerStore
+from chime_dist.adapters.qdrant.server_calls import connected
 from chime_dist.core.bank import BankState, Record
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BankMismatchError, ServiceError
@@ -117,7 +118,7 @@ async def test_an_ordinary_commit_is_one_request_with_the_cursor_last(client: _R
     assert [type(o).__name__ for o in replace] == ["UpsertOperation", *["SetPayloadOperation"] * 2]
     [cursor] = values
     assert isinstance(cursor, models.SetPayloadOperation)
-    assert cursor.set_payload.payload == {"spans": ((0, 3),)}
+    assert cursor.set_payload.payload == {"spans": ((0, 3),), "gone": ()}
 
 
 async def test_stored_vectors_are_never_written_again(client: _Recorder) -> None:
@@ -166,7 +167,7 @@ async def test_a_worker_reads_what_another_process_projects(client: _Recorder) -
         await _find(worker, 1)
     await owner.project(NAMESPACE, 1, BankState(), _bank(1, a=EAST))
     assert await _find(worker, 1) == ["0-0"]
-    with pytest.raises(ServiceError, match="only its owner projects it"):
+    with pytest.raises(ServiceError, match="only its owner writes to it"):
         await worker.project(NAMESPACE, 2, _bank(1, a=EAST), _bank(2, a=EAST))
 
 
@@ -204,7 +205,8 @@ async def test_an_unreachable_server_is_a_service_error() -> None:
     """The message names the bank and what to check."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        store = QdrantServerStore.connect(f"http://127.0.0.1:{unused.getsockname()[1]}", timeout_s=2)
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        store = QdrantServerStore(connected(url, timeout_s=2, patience_s=0.2))
         with pytest.raises(ServiceError, match=r"run_id='run'.*ConnectError.*check its URL"):
             await store.open(NAMESPACE, FINGERPRINT)
         await store.close()

@@ -81,7 +81,7 @@ def test_a_damaged_row_in_the_middle_is_named_and_never_skipped(launch: LaunchDi
     whole = write_rows(launch)
     first = whole.index(b"\n") + 1
     launch.run(RUN).episodes.write_bytes(whole[:first] + damage + whole[first:])
-    with pytest.raises(RunDirectoryError, match="line 2: not an episode row"):
+    with pytest.raises(RunDirectoryError, match="line 2 is no EpisodeRow"):
         RunWriter(launch.run(RUN), Disk())
 
 

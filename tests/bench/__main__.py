@@ -1,4 +1,4 @@
-"""``python -m tests.bench [NAME ...] [--json FILE] [--quick]``: measure, and show a table.
+"""``python -m tests.bench [--only NAME] [--json FILE] [--quick]``: measure, and show a table.
 
 Nothing fails for being slow: a number is to be read beside its floor, which was measured a moment later on the
 same machine. Run it on an idle machine; all benches take about seven minutes on two cores.
@@ -32,19 +32,23 @@ def main(arguments: Sequence[str]) -> None:
     """Run the named benches, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHES)}; all where none is given"
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"run this one and no other (may be given again): {', '.join(BENCHES)}",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE as well")
     parser.add_argument(
         "--quick", action="store_true", help="show that the benches work, in sizes that measure nothing"
     )
     given = parser.parse_args(arguments)
-    unknown = [name for name in given.names if name not in BENCHES]
+    unknown = [name for name in given.only if name not in BENCHES]
     if unknown:
         parser.error(f"no bench {', '.join(unknown)}; there are {', '.join(BENCHES)}")
     console = Console()
     document: dict[str, Any] = {"host": _host(), "quick": given.quick, "benches": {}}
-    for name in given.names or BENCHES:
+    for name in given.only or BENCHES:
         began = time.perf_counter()
         with console.status(f"{name} ..."):
             found = asyncio.run(BENCHES[name].measure(given.quick))

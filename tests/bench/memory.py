@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +16,14 @@ from tests.bench.rig import Rig
 
 _MB = 1e6
 _EPISODE_AIM_MB = 0.2
+_FINISHED_AIM_KB = 2.0
+"""What is kept of a finished episode: where its row is, and that it is settled."""
 _SAMPLE_S = 0.02
 
 
 async def measure(quick: bool) -> list[Measurement]:
-    """MB per episode at 1,000 in flight, and resident MB after each quarter of 20,000 evaluation episodes."""
+    """MB per episode at 1,000 in flight, resident MB after each quarter of 20,000 evaluation episodes, and by how
+    much the process has grown for each of them."""
     found = alone(_in_flight, 8 if quick else 1000, 0.05 if quick else 1.0)
     return found + alone(_finished, 40 if quick else 20_000)
 
@@ -110,9 +114,20 @@ async def _finished(episodes: int) -> list[Measurement]:
 
     with scratch() as folder:
         rig = Rig(folder, train, episodes, 16, on_open=note)
-        await rig.run()
+        [run] = (await rig.run()).runs
     resident["100 %"] = _resident_mb()
     first = resident["25 %"]
+    kb_of_keys = sum(sys.getsizeof(key) for key in run.plan.eval_keys()) / 1e3
+    grown = Measurement(
+        bench="memory",
+        case=f"{episodes:,} eval episodes",
+        metric="growth per finished episode, from 25 %",
+        unit="KB",
+        value=max(0.0, resident["100 %"] - first) * 1e3 / (0.75 * episodes),
+        floor=kb_of_keys / episodes,
+        floor_of="its unit's key",
+        aim=_FINISHED_AIM_KB,
+    )
     return [
         Measurement(
             bench="memory",
@@ -124,4 +139,4 @@ async def _finished(episodes: int) -> list[Measurement]:
             floor_of="the same at 25 %",
         )
         for share, mb in resident.items()
-    ]
+    ] + [grown]

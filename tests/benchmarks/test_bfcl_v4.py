@@ -16,7 +16,8 @@ from structlog.testing import capture_logs
 
 from chime_dist.benchmarks.bfcl_v4 import package as bfcl_package
 from chime_dist.benchmarks.bfcl_v4.benchmark import BfclV4, BfclV4Options
-from chime_dist.benchmarks.bfcl_v4.package import CATEGORIES, BfclPackage, require_installed, shared_package
+from chime_dist.benchmarks.bfcl_v4.package import BfclPackage, require_installed, shared_package
+from chime_dist.benchmarks.bfcl_v4.pins import LIVE
 from chime_dist.core.episode import EndReason, Json
 from chime_dist.core.model_call import ToolCall
 from chime_dist.errors import BenchmarkError, ConfigError
@@ -201,7 +202,7 @@ def test_the_fingerprint_names_version_data_checker_and_categories() -> None:
     print_ = bfcl().fingerprint()
     assert print_["package"] == "bfcl-eval 2026.3.23"
     assert print_["checker"] == "official"
-    assert print_["categories"] == ",".join(CATEGORIES)
+    assert print_["categories"] == ",".join(LIVE)
     assert len(print_["data_sha256"]) == 64
     assert bfcl(categories=("live_simple",)).fingerprint()["data_sha256"] != print_["data_sha256"]
 

@@ -15,7 +15,8 @@ import pytest
 
 from chime_dist.benchmarks.bfcl_v4 import package as bfcl_package
 from chime_dist.benchmarks.bfcl_v4.benchmark import BfclV4, BfclV4Options
-from chime_dist.benchmarks.bfcl_v4.package import CATEGORIES, BfclPackage, require_installed
+from chime_dist.benchmarks.bfcl_v4.package import BfclPackage, require_installed
+from chime_dist.benchmarks.bfcl_v4.pins import LIVE
 from chime_dist.errors import BenchmarkError, MissingExtraError
 
 INSTALL = r"pip install 'chime-dist\[bfcl\]' && pip install --no-deps bfcl-eval==2026\.3\.23"
@@ -154,7 +155,7 @@ def test_changed_data_is_refused_and_both_hashes_are_shown(data: Path, name: str
     with pytest.raises(BenchmarkError, match=r"live_simple\.json of bfcl-eval 2026\.3\.23 has SHA-256 .*expected"):
         package.entries("live_simple")
     with pytest.raises(BenchmarkError, match="reinstall"):
-        package.data_sha256(CATEGORIES)
+        package.data_sha256(LIVE)
     assert len(package.entries("live_parallel")) == 16
 
 

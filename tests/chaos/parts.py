@@ -11,12 +11,15 @@ import ctypes
 import os
 import pickle
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from chime_dist.adapters import launch_processes
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
@@ -35,6 +38,8 @@ NETWORK = "CHIME_DRILL_NETWORK"
 """The environment variable that names the network namespace in which the bank's owner lives."""
 POISON = "CHIME_DRILL_POISON"
 """The environment variable that names a task whose worker dies."""
+LITTER, LEFT = "CHIME_DRILL_LITTER", Path("left.txt")
+"""The one that names a task whose worker leaves a session of processes and dies, once; the session's leader."""
 
 
 class Apart:
@@ -119,8 +124,12 @@ async def _own_bank(spec: LaunchSpec) -> None:
 async def _work(spec: LaunchSpec, index: int, slots: int) -> None:
     _, queue, _ = services.redis_parts(spec)
     embedder = await services.embedder(spec)
+    # As ray.actors.WorkerActor does.
+    launch_processes.begin(spec.launch)
     if poison := os.environ.get(POISON):
-        _poison(poison)
+        _poison(poison, lambda: True)
+    if litter := os.environ.get(LITTER):
+        _poison(litter, _left)
     worker = services.worker(
         spec,
         worker_name(index),
@@ -138,12 +147,21 @@ def _models(spec: LaunchSpec, run: RunConfig, embedder: Embedder) -> Models:
     return RunModels(roles, embedder)
 
 
-def _poison(task: str) -> None:
+def _left() -> bool:
+    """Leave processes as benchmarks have them; False where that was done before."""
+    if LEFT.exists():
+        return False
+    leader = subprocess.Popen(["bash", "-c", "sleep 311 & wait"], start_new_session=True)
+    LEFT.write_text(str(leader.pid))
+    return True
+
+
+def _poison(task: str, deadly: Callable[[], bool]) -> None:
     """Have this process die of one task, shortly after it was opened."""
     opened = CreditWorld.open
 
     async def open_or_die(self: CreditWorld, task_id: str) -> Environment:
-        if task_id == task:
+        if task_id == task and deadly():
             await asyncio.sleep(0.02)
             os.kill(os.getpid(), signal.SIGKILL)
         return await opened(self, task_id)

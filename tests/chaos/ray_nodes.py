@@ -12,7 +12,7 @@ from tests.chaos.patience import until
 CLUSTER = "cluster.json"
 OVER = "over"
 
-_SOON_DEAD = {
+SOON_DEAD = {
     "health_check_initial_delay_ms": 0,
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 500,
@@ -49,7 +49,7 @@ def keep() -> None:
     # Seconds to import, and only here.
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": _SOON_DEAD})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": SOON_DEAD})
     second = cluster.add_node(num_cpus=1)
     [raylet] = second.all_processes["raylet"]
     draft = Path("cluster.draft")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 
@@ -16,11 +15,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Signals that this process sent to itself, instead of receiving them."""
     numbers: list[int] = []
 
-    def note(pid: int, number: int) -> None:
-        assert pid == os.getpid()
-        numbers.append(number)
-
-    monkeypatch.setattr(os, "kill", note)
+    monkeypatch.setattr(signal, "raise_signal", numbers.append)
     monkeypatch.setattr(faults, "_passed", Counter())
     for variable in (faults.KILL, faults.STOP):
         monkeypatch.delenv(variable, raising=False)

@@ -14,9 +14,10 @@ from chime_dist.adapters.redis.keys import GROUP, RedisKeys
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from tests.chaos.fleets import BANK, DRIVER, Fleet
 from tests.chaos.nursery import FAILED, Nursery
-from tests.chaos.parts import POISON
+from tests.chaos.parts import LEFT, LITTER, POISON
 from tests.chaos.patience import eventually
 from tests.chaos.sweeps import EPOCHS, EVAL, TRAIN, Sweep, Undisturbed
+from tests.integration.processes import members
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -150,3 +151,35 @@ async def test_a_task_that_kills_its_worker_is_given_up_after_three_deliveries(
     empty = [entry.task for entry in fleet.sweep.entries() if entry.empty_reason]
     assert empty == [POISONED] * EPOCHS
     assert_nothing_is_left(fleet.sweep, redis_server)
+
+
+async def test_what_a_dead_worker_started_is_ended_by_the_one_that_takes_its_place(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis
+) -> None:
+    """C7: `bash -c 'sleep 311 & wait'` in a session of its own, then kill -9: gone while the launch goes on."""
+    fleet = prepared(nursery, tmp_path / "sweep", redis_server)
+    fleet.always = {str(worker): {LITTER: POISONED} for worker in range(2)}
+    fleet.start_all()
+    assert await asyncio.to_thread(fleet.keep_up) == 0, fleet.parts[DRIVER].said
+    assert fleet.deaths.total() == 1
+    assert members(int((fleet.sweep.folder / LEFT).read_text())) == []
+    told = events(fleet.sweep)
+    assert told.index("processes.swept") < told.index("run.finished")
+    fleet.sweep.assert_as_if_nothing_had_happened(calm)
+
+
+async def test_what_a_dead_launch_left_is_ended_by_its_resume(
+    nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis
+) -> None:
+    """C7: driver, owner and workers are gone by kill -9, and nobody took a place; the next driver tidies up."""
+    fleet = prepared(nursery, tmp_path / "sweep", redis_server)
+    fleet.start_all(worker_0={LITTER: POISONED}, worker_1={LITTER: POISONED})
+    left = fleet.sweep.folder / LEFT
+    await eventually(lambda: left.exists() and left.read_text() != "" and fleet.sweep.launched)
+    fleet.end()
+    leader = int(left.read_text())
+    assert members(leader), "it outlived everybody"
+    child = fleet.sweep.resume()
+    assert await asyncio.to_thread(child.end) == 0, child.said
+    assert members(leader) == []
+    fleet.sweep.assert_as_if_nothing_had_happened(calm)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from chime_dist.config.cluster import (
     ClusterConfig,
@@ -64,6 +64,53 @@ def test_qdrant_is_a_mode_or_a_url() -> None:
     for wrong in ("redis://h", {"mode": "edge", "url": "http://q"}, "disk"):
         with pytest.raises(ValidationError):
             QdrantConfig.model_validate(wrong)
+
+
+FILES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client-key.pem"}
+
+
+def test_certificates_go_with_tls() -> None:
+    """Paths are no secrets: they are shown and stored as they are."""
+    redis = RedisConfig.model_validate({"url": "rediss://h", **FILES})
+    assert redis.model_dump(mode="json") | FILES == redis.model_dump(mode="json")
+    both_in_one = RedisConfig.model_validate({"url": "rediss://h", "cert_file": "both.pem"})
+    assert (both_in_one.cert_file, both_in_one.key_file) == ("both.pem", None)
+    qdrant = QdrantConfig.model_validate({"url": "https://q", "ca_file": "ca.pem"})
+    assert qdrant.ca_file == "ca.pem"
+    waiting = ClusterConfig.model_validate({"redis": FILES, "qdrant": {"ca_file": "ca.pem"}})
+    found = with_environment(waiting, {"CHIME_REDIS_URL": "rediss://h", "CHIME_QDRANT_URL": "https://q"})
+    assert (found.redis, found.qdrant) == (
+        redis.model_copy(update={"url": found.redis.url}),
+        qdrant.model_copy(update={"url": found.qdrant.url}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "written", "message"),
+    [
+        (RedisConfig, {"url": "redis://h", "ca_file": "c"}, "ca_file: of use with a rediss:// url only"),
+        (RedisConfig, {"mode": "embedded", **FILES}, "ca_file and cert_file and key_file: of use"),
+        (RedisConfig, {"url": "rediss://h", "key_file": "k"}, "key_file is the key of cert_file: set cert_file"),
+        (RedisConfig, {"url": "rediss://h", "ca_file": ""}, "at least 1 character"),
+        (QdrantConfig, {"url": "http://q", "ca_file": "c"}, "ca_file: of use with a https:// url only"),
+        (QdrantConfig, {"mode": "edge", "ca_file": "c"}, "ca_file: of use with a https:// url only"),
+    ],
+)
+def test_certificates_without_tls_are_refused(part: type[BaseModel], written: Any, message: str) -> None:
+    """Whoever named a certificate did not want to send in the clear."""
+    with pytest.raises(ValidationError, match=message):
+        part.model_validate(written)
+
+
+def test_the_environment_changes_the_address_and_keeps_the_certificates() -> None:
+    cluster = ClusterConfig.model_validate(
+        {"redis": {"url": "rediss://old", **FILES}, "qdrant": {"url": "https://old", "ca_file": "ca.pem"}}
+    )
+    moved = with_environment(cluster, {"CHIME_REDIS_URL": "rediss://new", "CHIME_QDRANT_URL": "https://new"})
+    assert moved.redis.model_dump(include=set(FILES)) == FILES
+    assert moved.qdrant.ca_file == "ca.pem"
+    with pytest.raises(ConfigError, match=r"CHIME_REDIS_URL: .*of use with a rediss:// url only"):
+        with_environment(cluster, {"CHIME_REDIS_URL": "redis://new"})
 
 
 def test_endpoints_are_told_apart_by_kind() -> None:

@@ -270,3 +270,18 @@ def test_an_unfilled_reference_or_an_empty_value_is_no_secret() -> None:
             Holder.model_validate({"key": value})
     kept = Secret.of("x")
     assert Holder(key=kept).key is kept
+
+
+@pytest.mark.parametrize(
+    ("url", "credentials"),
+    [
+        ("https://hf_abc@h/v1", ("hf_abc",)),
+        ("redis://me:p%40w@h", ("p%40w", "p@w")),
+        ("redis://:p@w@h", ("p@w",)),
+        ("redis://me:@h", ()),
+        ("http://h/v1?mail=a@b", ()),
+    ],
+)
+def test_a_url_names_its_credentials_for_the_logs_mask(url: str, credentials: tuple[str, ...]) -> None:
+    """H6: a message may repeat a token without the URL around it."""
+    assert SecretUrl.of(url).credentials == credentials

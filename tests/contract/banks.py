@@ -1,7 +1,7 @@
 """Bank stores and small banks for the contract suite over all stores.
 
-The server adapter runs over qdrant-client's in-process double everywhere, and over a real server where
-CHIME_TEST_QDRANT_URL names one.
+The server adapter runs over qdrant-client's in-process double everywhere, directly and through HTTP, and over a
+real server where CHIME_TEST_QDRANT_URL names one (with the key in CHIME_TEST_QDRANT_API_KEY, if it wants one).
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ import itertools
 import os
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from qdrant_client import AsyncQdrantClient
 
 from chime_dist.adapters.local.memory_store import MemoryStore
+from chime_dist.adapters.local.resident_store import ResidentStore
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
 from chime_dist.adapters.qdrant.server import QdrantServerStore
+from chime_dist.adapters.qdrant.server_calls import connected
 from chime_dist.core.bank import BankState, Event, ItemId, apply
 from chime_dist.core.vector import Vector, at_least, similarities, unit_rows
 from chime_dist.ports import BankStore, EmbedderFingerprint, Namespace
+from tests.contract.qdrant_rest import RestQdrant
 
 SERVER_URL = os.environ.get("CHIME_TEST_QDRANT_URL")
-KINDS = ["memory", "edge", "server_double", *(["server"] if SERVER_URL else [])]
+SERVER_KEY = os.environ.get("CHIME_TEST_QDRANT_API_KEY")
+KINDS = ["memory", "edge", "resident", "server_double", "server_rest", *(["server"] if SERVER_URL else [])]
+OUTGROWN = 5
+"""Vectors that the resident store keeps in memory here: most banks of these suites outgrow it on the way."""
 DIM = 4
 FINGERPRINT = EmbedderFingerprint(model="hashing", dim=DIM)
 NAMESPACE = Namespace(launch="launch", run_id="run", fence=1)
@@ -32,26 +38,35 @@ NAMESPACE = Namespace(launch="launch", run_id="run", fence=1)
 
 @asynccontextmanager
 async def bank_store(kind: str, folder: Path) -> AsyncIterator[BankStore]:
-    if kind == "memory":
-        store: BankStore = MemoryStore()
-    elif kind == "edge":
-        store = QdrantEdgeStore(folder)
-    elif kind == "server_double":
-        store = QdrantServerStore(AsyncQdrantClient(":memory:"))
-    else:
-        assert SERVER_URL is not None
+    """An empty store, closed afterwards; what it left on a real server is removed."""
+    async with AsyncExitStack() as stack:
         prefix = f"chime-test-{uuid.uuid4()}-"
-        store = QdrantServerStore(AsyncQdrantClient(url=SERVER_URL, timeout=30), prefix)
-    try:
+        store: BankStore
+        if kind == "memory":
+            store = MemoryStore()
+        elif kind == "edge":
+            store = QdrantEdgeStore(folder)
+        elif kind == "resident":
+            store = ResidentStore(MemoryStore(), OUTGROWN)
+        elif kind == "server_double":
+            store = QdrantServerStore(AsyncQdrantClient(":memory:"))
+        elif kind == "server_rest":
+            url = await stack.enter_async_context(RestQdrant().listening())
+            store = QdrantServerStore.connect(url)
+        else:
+            assert SERVER_URL is not None
+            stack.push_async_callback(_remove_collections, SERVER_URL, prefix)
+            store = QdrantServerStore(connected(SERVER_URL, SERVER_KEY), prefix)
+        stack.push_async_callback(store.close)
         yield store
-    finally:
-        await store.close()
-        if kind == "server":
-            client = AsyncQdrantClient(url=SERVER_URL, timeout=30)
-            for found in (await client.get_collections()).collections:
-                if found.name.startswith(prefix):
-                    await client.delete_collection(found.name)
-            await client.close()
+
+
+async def _remove_collections(url: str, prefix: str) -> None:
+    client = connected(url, SERVER_KEY)
+    for found in (await client.get_collections()).collections:
+        if found.name.startswith(prefix):
+            await client.delete_collection(found.name)
+    await client.close()
 
 
 # --- banks ----------------------------------------------------------------------------------------------

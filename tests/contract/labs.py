@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from chime_dist.adapters.directory.file_journal import FileJournal
 from chime_dist.adapters.local.change_feed import ChangeFeed
@@ -22,13 +23,19 @@ from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import GROUP, NOBODY, RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.server import EmbeddedRedis
+from chime_dist.adapters.redis.tls import TlsFiles
 from chime_dist.core.episode import Outcome, Proposal, Unit
 from chime_dist.ports import Journal, Queue
+from tests.adapters.tls_proxy import Authority
+
+PASSWORD = "launch-password"
+"""Of the user with the fewest rights."""
 
 LEASE_S = 60.0
 """Longer than any test: leases run out only where a test lets time pass."""
 
-Kind = Literal["local", "redis"]
+Kind = Literal["local", "redis", "secured"]
+"""In this process; a server; the same over TLS with a client's certificate, by a user with the fewest rights."""
 
 
 def train_unit(position: int = 0, run_id: str = "run") -> Unit:
@@ -103,9 +110,15 @@ class LocalLab(Lab):
 class RedisLab(Lab):
     """A launch of its own on a real server."""
 
-    def __init__(self, url: str, lease_s: float = LEASE_S, keys: RedisKeys | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        lease_s: float = LEASE_S,
+        keys: RedisKeys | None = None,
+        files: TlsFiles = TlsFiles(),  # noqa: B008 - frozen
+    ) -> None:
         self.keys = keys or RedisKeys(f"test-{uuid.uuid4()}")
-        self.connection = RedisConnection(url, patience_s=5.0)
+        self.connection = RedisConnection(url, patience_s=5.0, files=files)
         self.queue: RedisQueue = RedisQueue(self.connection, self.keys, lease_s)
         self.journal = RedisJournal(self.connection, self.keys)
 
@@ -135,8 +148,40 @@ async def open_lab(kind: Kind, url: str, folder: Path) -> AsyncIterator[Lab]:
         yield local
         await local.queue.close()
         return
-    async with open_redis_lab(url) as lab:
+    async with open_redis_lab(url) if kind == "redis" else _open_secured_lab(url, folder) as lab:
         yield lab
+
+
+def launch_user() -> list[str]:
+    """The rules of the user that deploy/redis.conf recommends, with ``PASSWORD``."""
+    conf = Path(__file__).parents[2] / "deploy" / "redis.conf"
+    [line] = re.findall(r"^# user chime (.*)$", conf.read_text(encoding="utf-8"), re.MULTILINE)
+    return [rule.replace(">PASSWORD", f">{PASSWORD}") for rule in str(line).split(" ")]
+
+
+async def set_user(connection: RedisConnection, rules: Sequence[str]) -> None:
+    """Give the user ``chime`` these rules and no others."""
+    server: Any = connection.commands
+    await server.execute_command("ACL", "SETUSER", "chime", "reset", *rules)
+
+
+@asynccontextmanager
+async def _open_secured_lab(url: str, folder: Path) -> AsyncIterator[RedisLab]:
+    owner = RedisLab(url)
+    await set_user(owner.connection, launch_user())
+    authority = Authority.founded(folder)
+    try:
+        async with authority.listening(url, ask_client=True) as port:
+            secured = f"rediss://chime:{PASSWORD}@localhost:{port}/0"
+            lab = RedisLab(secured, keys=owner.keys, files=authority.client())
+            await lab.queue.reset()
+            try:
+                yield lab
+            finally:
+                await lab.queue.close()
+        await owner.clean()
+    finally:
+        await owner.queue.close()
 
 
 @asynccontextmanager

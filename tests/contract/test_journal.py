@@ -16,7 +16,7 @@ from chime_dist.ports import Appended, Journal
 from tests.contract.labs import Kind, open_lab
 
 
-@pytest.fixture(params=["local", "redis"], ids=["file", "redis"])
+@pytest.fixture(params=["local", "redis", "secured"], ids=["file", "redis", "secured"])
 async def journal(request: pytest.FixtureRequest, redis_url: str, tmp_path: Path) -> AsyncIterator[Journal]:
     async with open_lab(request.param, redis_url, tmp_path) as lab:
         yield lab.journal

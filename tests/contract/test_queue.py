@@ -16,7 +16,7 @@ from chime_dist.core.episode import Unit
 from chime_dist.ports import Appended, Change, Completed, Lease
 from tests.contract.labs import LEASE_S, Kind, Lab, eval_unit, open_lab, proposal_of, train_unit
 
-KINDS: tuple[Kind, ...] = ("local", "redis")
+KINDS: tuple[Kind, ...] = ("local", "redis", "secured")
 
 
 @pytest.fixture(params=KINDS)

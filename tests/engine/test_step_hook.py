@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -24,7 +24,6 @@ class Prompter(Stateless):
 
     Options: ClassVar[type[Frozen]] = Frozen
     name = "no_plan"
-    calls: Mapping[Role, int] = {}
 
     def __init__(self, said: dict[int, str]) -> None:
         self._said = said

@@ -33,10 +33,11 @@ class Environment:
         if self._task == self._options.poison:
             while not Path(self._options.marks, "armed").exists():
                 await asyncio.sleep(0.05)
-            # A child as benchmarks have them, then the death that the memory killer deals.
-            subprocess.Popen(["sleep", "311"])
+            # Children as benchmarks have them, out of reach in a session of their own, then the death that the
+            # memory killer deals.
+            leader = subprocess.Popen(["bash", "-c", "sleep 311 & wait"], start_new_session=True).pid
             with open(os.path.join(self._options.marks, "deaths"), "a") as file:
-                file.write(f"{os.getpid()}\\n")
+                file.write(f"{leader}\\n")
             os.kill(os.getpid(), signal.SIGKILL)
         first = Path(self._options.marks, f"seen-{self._task}")
         if self._task == self._options.crashing and not first.exists():

@@ -53,6 +53,18 @@ def tree(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
+def members(leader: int) -> list[int]:
+    """Everything alive in the session of ``leader``."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            continue
+    return found
+
+
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """SIGKILL to the process and everything it started; returns when all are gone."""
     doomed = tree(process)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -15,10 +20,12 @@ from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.models.chat import ChatBackbone
 from chime_dist.adapters.models.chat_request import ChatSettings
 from chime_dist.adapters.ray.actors import EmbedderActor, ExecutorActor
+from chime_dist.adapters.ray.calls import called
 from chime_dist.adapters.ray.cluster import RayCluster
+from chime_dist.adapters.ray.deaths import Life, killed_by_memory_monitor
 from chime_dist.adapters.ray.handles import RayModels
 from chime_dist.config.models import BackboneModel
-from chime_dist.core.episode import EndReason, Outcome, Role, Unit
+from chime_dist.core.episode import EndReason, EpisodeRecord, Outcome, Role, Unit
 from chime_dist.core.model_call import Turn
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.engine.episode import EpisodeRunner, RunServices
@@ -199,3 +206,48 @@ async def test_a_context_overflow_inside_an_actor_ends_the_episode_as_one(cluste
         record = (await runner.run(unit, 1)).record
         assert len(server.received) == 1
     assert (record.end_reason, record.outcome, record.final) == (EndReason.CONTEXT_OVERFLOW, Outcome.SUCCESS, True)
+
+
+async def test_a_task_that_takes_all_memory_is_given_up_with_that_reason(redis_url: str, tmp_path: Path) -> None:
+    """C8, D9: Ray's memory monitor kills the worker, which looks like any other death to the driver's call; the
+    record says oom, because Ray wrote down whom it killed and the queue knew what that worker held."""
+    words = [sys.executable, "-m", "tests.integration.hungry", redis_url, str(tmp_path)]
+    process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    output, _ = await asyncio.wait_for(process.communicate(), 240.0)
+    assert process.returncode == 0, output.decode()
+    [record] = map(EpisodeRecord.model_validate_json, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert (record.end_reason, record.outcome, record.delivery) == (EndReason.OOM, Outcome.INFRA, 2)
+    assert record.unreported
+    assert "killed for want of memory" in record.detail
+
+
+async def test_a_death_by_kill_alone_is_not_taken_for_want_of_memory(cluster: RayCluster) -> None:
+    """D9: SIGKILL proves nothing; both witnesses are asked and both say no."""
+    actor: Any = ray.remote(Alive).options(max_restarts=-1, num_cpus=0).remote()
+    life: Life = await actor.life.remote()
+    os.kill(await actor.pid.remote(), signal.SIGKILL)
+    assert not await killed_by_memory_monitor(life)
+    successor: Life = await called("the actor", actor.life.remote)
+    assert not life.ended_by_kernel(successor)
+    ray.kill(actor)
+
+
+class Alive:
+    """An actor that can be killed."""
+
+    def pid(self) -> int:
+        """Its process."""
+        return os.getpid()
+
+    def life(self) -> Life:
+        """See ``Life``."""
+        return Life.own()
+
+
+def test_the_kernels_count_convicts_where_it_rose_in_the_place_of_the_dead() -> None:
+    """D9: another control group's count, another node's, or none at all says nothing."""
+    dead = Life("w", "n", ("memory:/a", 3))
+    kills = [("n", ("memory:/a", 4)), ("n", ("memory:/a", 3)), ("n", ("memory:/b", 9)), ("n", None)]
+    after = [Life("x", node, count) for node, count in [*kills, ("m", ("memory:/a", 4))]]
+    assert [dead.ended_by_kernel(life) for life in after] == [True, False, False, False, False]
+    assert not Life("w", "n", None).ended_by_kernel(after[0])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from rich.console import Console
 
 from chime_dist.adapters.clock import SystemClock
+from chime_dist.cli.episode_view import episode_view
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import INFRA_REASONS, EndReason, EpisodeTrace, Outcome, Unit
 from chime_dist.core.model_call import ChatReply, ChatRequest, ToolCall
@@ -83,11 +87,23 @@ class Conversation:
             return Observation(done=True, end_reason=EndReason.EMPTY_OUTPUT)
         if self._behaviour == "stops_early" and self._turns == 2:
             said = {"role": "user", "content": "Yes, please do that. ###STOP###"}
-            return Observation(done=True, end_reason=EndReason.SCORED, messages=(said,))
+            flags = ("premature_user_stop",)
+            return Observation(done=True, end_reason=EndReason.SCORED, messages=(said,), flags=flags)
+        if self._behaviour == "too_big":
+            bytearray(1 << 62)
+        if self._behaviour == "greedy":
+            await self._eat()
         if self._behaviour in ("plain", "grader_raises", "empty") and self._turns == 2:
             return Observation(done=True, end_reason=EndReason.SCORED)
         await asyncio.sleep(0.002)
         return Observation(done=False, messages=(self._answer(action),))
+
+    async def _eat(self) -> None:
+        """Take memory until somebody stops it; a few GB at most, lest it be the machine that does."""
+        eaten: list[bytes] = []
+        while len(eaten) < 100:
+            eaten.append(os.urandom(1 << 20) * 64)
+            await asyncio.sleep(0.02)
 
     def _answer(self, action: Action) -> dict[str, Any]:
         if action.tool_calls:
@@ -165,6 +181,7 @@ END_REASONS = {
     EndReason.EMBEDDER: Outcome.INFRA,
     EndReason.BENCHMARK: Outcome.INFRA,
     EndReason.WORKER_LOST: Outcome.INFRA,
+    EndReason.OOM: Outcome.INFRA,
     EndReason.UNKNOWN: Outcome.INFRA,
 }
 """What an end reason means when the evaluator, where it is asked, says no."""
@@ -188,7 +205,7 @@ async def test_an_end_without_a_reason_or_with_an_unknown_one_is_infra(behaviour
 
 async def test_a_user_who_stops_too_early_is_scored_as_the_benchmark_scores_and_can_be_seen() -> None:
     """G6: the stop word in a confirmation ends the conversation, as upstream has it; the trace shows that the user
-    spoke last and what they said."""
+    spoke last and what they said, and the benchmark's flag is beside it and in the record. No gate sees it."""
     trace = await attempted(Talk(["stops_early-0"]), "stops_early-0")
     assert (trace.record.outcome, trace.record.end_reason) == (Outcome.FAILURE, EndReason.SCORED)
     last = trace.trajectory.steps[-1]
@@ -197,6 +214,14 @@ async def test_a_user_who_stops_too_early_is_scored_as_the_benchmark_scores_and_
         "user",
         "Yes, please do that. ###STOP###",
     )
+    assert last.data["flags"] == ["premature_user_stop"]
+    assert trace.record.flags == trace.trajectory.flags == ("premature_user_stop",)
+    assert EpisodeTrace.model_validate_json(trace.model_dump_json()) == trace
+    console = Console(file=StringIO(), width=100)
+    console.print(*episode_view(trace, None))
+    assert isinstance(console.file, StringIO)
+    assert "flags: ['premature_user_stop']" in console.file.getvalue()
+    assert (await attempted(Talk(["plain-0"]), "plain-0")).record.flags == ()
 
 
 async def test_endless_thanks_end_at_the_step_cap() -> None:
@@ -254,3 +279,19 @@ async def test_a_grader_that_raises_and_an_agent_that_says_nothing_cost_one_epis
     rows = {row["unit"]["task"]: row for row in rows_of(launch.directory.path)}
     assert rows["grader_raises-3"]["detail"] == "the grader lost its head"
     assert rows["empty-7"]["end_reason"] == "empty_output"
+
+
+async def test_an_episode_that_wants_more_memory_than_there_is_costs_itself_only(tmp_path: Path) -> None:
+    """C8, D9: MemoryError in one of four open episodes: its row says oom, its neighbours in the same worker have
+    their results, and it is tried again as often as any other infra end."""
+    ids = ["too_big-0", *(f"plain-{n}" for n in range(1, 8))]
+    launch = launch_of(tmp_path, ids, Polite(), slots=4)
+    assert await launch.run() is Ending.COMPLETE
+    rows = [row for row in rows_of(launch.directory.path) if row["unit"]["task"] == "too_big-0"]
+    assert [(row["outcome"], row["end_reason"], row["delivery"]) for row in rows] == [
+        ("infra", "oom", delivery) for delivery in (1, 2, 3)
+    ]
+    assert all("MemoryError" in row["detail"] and row["duration_s"] > 0 for row in rows)
+    told = {entry.task: entry.empty_reason for entry in await launch.entries()}
+    assert told.pop("too_big-0") == "infra:oom"
+    assert set(told.values()) == {None}

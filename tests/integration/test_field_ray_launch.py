@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -21,7 +22,7 @@ from chime_dist.core.split import PROTOCOLS, order_tasks
 from chime_dist.core.task import Task
 from tests.integration import processes
 from tests.integration.plugin import installed
-from tests.integration.processes import finish, journals_of, launch_below, rows_of, wait_for_rows
+from tests.integration.processes import finish, journals_of, launch_below, members, rows_of, wait_for_rows
 
 pytestmark = pytest.mark.slow
 
@@ -125,6 +126,20 @@ def wait_until_gone(mark: str) -> None:
         time.sleep(0.2)
 
 
+def wait_until_swept(process: subprocess.Popen[bytes], deaths: Path) -> None:
+    """Return once the session that the first dead worker left behind is empty, in a launch that runs."""
+    deadline = time.monotonic() + processes.PATIENCE_S
+    while not deaths.exists() or not (leaders := deaths.read_text().split()):
+        assert process.poll() is None, "the launch ended before its poison"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    deadline = time.monotonic() + GONE_S
+    while session := members(int(leaders[0])):
+        assert process.poll() is None, "the launch ended, and only then"
+        assert time.monotonic() < deadline, session
+        time.sleep(0.02)
+
+
 def test_a_launch_survives_a_poison_task_leaks_no_key_and_leaves_no_process(
     tmp_path: Path, model: str, ray_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,9 +147,10 @@ def test_a_launch_survives_a_poison_task_leaks_no_key_and_leaves_no_process(
 
     First the driver alone is killed with -9: no process of the launch is left, without anybody cleaning up. The
     resumed launch meets a task that kills its worker every time: after two deliveries by the server's count its
-    position is committed empty with a reason, its children are gone, the other nine are scored, and the exit code
-    says that the numbers are not whole. A model server puts the key into an error's text and a benchmark crashes
-    with a traceback; the key is in no file of the run directory, the state or Ray's session logs.
+    position is committed empty with a reason, its children, in a session of their own, are gone while the launch
+    goes on, the other nine are scored, and the exit code says that the numbers are not whole. A model server puts
+    the key into an error's text and a benchmark crashes with a traceback; the key is in no file of the run
+    directory, the state or Ray's session logs.
     """
     mark = uuid.uuid4().hex
     marks = tmp_path / "marks"
@@ -156,7 +172,9 @@ def test_a_launch_survives_a_poison_task_leaks_no_key_and_leaves_no_process(
 
     (marks / "armed").touch()
     launch = launch_below(folder / "runs")
-    code = finish(processes.start(["resume", str(launch)], folder), folder)
+    process = processes.start(["resume", str(launch)], folder)
+    wait_until_swept(process, marks / "deaths")
+    code = finish(process, folder)
     output = (folder / "output.txt").read_text()
     assert code == 3, output
     wait_until_gone(mark)

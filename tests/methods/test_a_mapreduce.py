@@ -104,7 +104,7 @@ def overhear(monkeypatch: pytest.MonkeyPatch, speech: Speech) -> None:
 async def test_an_episode_costs_what_the_method_says(tmp_path: Path) -> None:
     """Split, one call per subtask, reduce, and a projection where rules were recalled: 2 + s + r planner calls."""
     launch = await launched(tmp_path, sweep())
-    stated = AMapReduce(AMapReduceOptions()).calls[Role.PLANNER]
+    stated = AMapReduce(AMapReduceOptions()).calls(1)[Role.PLANNER]
     assert stated == 3 + AMapReduceOptions().max_subtasks
     costs = set()
     for trace in [*traces_of(launch, "train"), *traces_of(launch, "eval")]:
@@ -120,7 +120,7 @@ async def test_an_episode_costs_what_the_method_says(tmp_path: Path) -> None:
 async def test_without_insights_there_is_no_projection(tmp_path: Path) -> None:
     options = ", insights: 0, max_subtasks: 1, rules: {start: 8, compare_every: 4, merge_every: 8}"
     launch = await launched(tmp_path, sweep(options=options))
-    assert AMapReduce(AMapReduceOptions(insights=0, max_subtasks=1)).calls == {Role.PLANNER: 3}
+    assert AMapReduce(AMapReduceOptions(insights=0, max_subtasks=1)).calls(1) == {Role.PLANNER: 3}
     assert {trace.record.usage["planner"].calls for trace in traces_of(launch, "train")} == {3}
     assert {recall.collection for t in traces_of(launch, "eval") for recall in t.trajectory.recalls} == {"record"}
 

@@ -196,7 +196,11 @@ def test_every_episode_costs_what_its_method_states(launch: LaunchDirectory) -> 
     for run in launch.manifest.runs:
         method = registry.method(config_of(launch, run).method)
         for phase in ("train", "eval"):
-            due = {role.value: n for role, n in method.calls.items() if role is not Role.GATE or phase == "train"}
+            due = {
+                role.value: n
+                for role, n in method.calls(STEPS).items()
+                if role is not Role.GATE or phase == "train"
+            }
             records = records_of(launch, run, phase)
             assert len(records) == (EVAL if phase == "eval" else launch.manifest.runs[run].epochs * TRAIN)
             for record in records:

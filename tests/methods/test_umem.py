@@ -305,4 +305,4 @@ def test_every_episode_costs_one_plan_and_one_extraction(launches: list[LaunchDi
         for record in records_of(launches[0], run, phase):
             spent = {role: used.calls for role, used in record.usage.items() if role != "embedder"}
             assert spent == {"planner": 1, "executor": 2, **gate}
-    assert dict(METHOD.calls) == {Role.PLANNER: 1, Role.GATE: 1}
+    assert dict(METHOD.calls(2)) == {Role.PLANNER: 1, Role.GATE: 1}

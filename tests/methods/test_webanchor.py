@@ -140,7 +140,7 @@ async def test_an_episode_makes_five_planner_calls_and_pins_the_chosen_plan(
     assert (judge.temperature, judge.schema_name) == (0.0, "scores")
     assert all(f"route {number}" in str(judge.messages) for number in (1, 2, 3, 4))
     assert told.calls == {"executor": 2, "planner": 5}
-    assert told.calls["planner"] == WebAnchor(WebAnchorOptions()).calls[Role.PLANNER]
+    assert told.calls["planner"] == WebAnchor(WebAnchorOptions()).calls(2)[Role.PLANNER]
     assert told.trace.trajectory.plan == "route 3"
     for request in told.requests(Role.EXECUTOR):
         assert "route 3" in str(request.messages)
@@ -212,7 +212,7 @@ async def test_a_draft_that_fails_ends_the_attempt_and_the_other_calls() -> None
 async def test_other_widths_cost_what_they_say() -> None:
     method = WebAnchor(WebAnchorOptions(candidates=2, temperature=1.0))
     told = await episode(method, ToyBenchmark(3), {Role.PLANNER: planner(verdict(POOR, FAIR))})
-    assert told.calls["planner"] == method.calls[Role.PLANNER] == 3
+    assert told.calls["planner"] == method.calls(3)[Role.PLANNER] == 3
     assert told.trace.trajectory.plan == "route 2"
     assert [request.temperature for request in told.requests(Role.PLANNER)] == [1.0, 1.0, 0.0]
 

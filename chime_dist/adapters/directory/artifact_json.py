@@ -36,6 +36,6 @@ def decode(model: type[_Artifact], data: bytes, where: str) -> _Artifact:
             return model.model_validate(json.loads(data))
         except ValueError:
             raise RunDirectoryError(
-                f"{where} is not a {model.__name__} of this version of chime_dist; the file is damaged or was "
+                f"{where} is no {model.__name__} of this version of chime_dist; the file is damaged or was "
                 f"written by another version: {strict}"
             ) from None

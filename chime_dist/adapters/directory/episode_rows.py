@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from pydantic import ConfigDict
+
 from chime_dist.adapters.directory.artifact_json import decode
 from chime_dist.core.episode import EpisodeRecord, Unit
+from chime_dist.core.frozen import Frozen
 from chime_dist.errors import RunDirectoryError
 
 Place = tuple[str, int, int]
@@ -24,6 +26,29 @@ def place_of(unit: Unit) -> Place:
 
 def _place(phase: str, read_version: int, position: int) -> Place:
     return (phase, read_version if phase == "eval" else 0, position)
+
+
+class _Reduced(Frozen):
+    """A part of something stored: what else is there is passed over unread."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _UnitPart(_Reduced):
+    run_id: str
+    phase: str
+    read_version: int
+    position: int
+
+
+class EpisodeRow(_Reduced):
+    """What the index needs of a row of ``episodes.jsonl``."""
+
+    unit: _UnitPart
+    attempt: str
+    final: bool
+    outcome: str
+    gate_status: str
 
 
 @dataclass(slots=True)
@@ -53,28 +78,24 @@ def index_rows(path: Path, run_id: str) -> EpisodeIndex:
     """
     index = EpisodeIndex()
     for number, offset, line in _lines(path):
-        try:
-            row = json.loads(line)
-            unit = row["unit"]
-            place = _place(unit["phase"], unit["read_version"], unit["position"])
-            final, attempt, owner = row["final"], row["attempt"], unit["run_id"]
-            outcome, gate_status = row["outcome"], row["gate_status"]
-        except (ValueError, KeyError, TypeError) as error:
+        row = decode(EpisodeRow, line, f"{path}, line {number}")
+        unit = row.unit
+        if unit.run_id != run_id:
             raise RunDirectoryError(
-                f"{path}, line {number}: not an episode row ({type(error).__name__}: {error}); the file is damaged"
-            ) from None
-        if owner != run_id:
-            raise RunDirectoryError(f"{path}, line {number}: a row of run {owner!r} in the folder of {run_id!r}")
-        if not final:
-            index.retried.add(attempt)
+                f"{path}, line {number}: a row of run {unit.run_id!r} in the folder of {run_id!r}"
+            )
+        if not row.final:
+            index.retried.add(row.attempt)
             continue
+        place = _place(unit.phase, unit.read_version, unit.position)
         known = index.finals.get(place)
         if known is None:
-            index.settle(place, offset, outcome, gate_status)
+            index.settle(place, offset, row.outcome, row.gate_status)
         elif (first := read_row(path, known)) != decode(EpisodeRecord, line, f"{path}, line {number}"):
             raise RunDirectoryError(
-                f"{path}, line {number}: a second, different final row of {first.unit.key} (attempt {attempt}, "
-                f"before it {first.attempt}); a unit has exactly one, so the folder was mixed from two copies"
+                f"{path}, line {number}: a second, different final row of {first.unit.key} "
+                f"(attempt {row.attempt}, before it {first.attempt}); a unit has exactly one, so the folder was "
+                "mixed from two copies"
             )
     return index
 

@@ -7,6 +7,7 @@ records.lock          held by the one writer of episode rows (flock)
 log.jsonl             structured log
 control.jsonl         what people asked of the driver; control-answers.jsonl: what it made of it
 report/               tables and figures
+prerequisites/        what tasks rest on, see ``prerequisite_files``
 <run_id>/             see ``RunFolder``
 """
 
@@ -64,6 +65,8 @@ class RunEntry(Frozen):
     stateful: bool
     deviations: dict[str, str] = {}
     """What a table must say beside the names."""
+    prerequisites: dict[str, str] = {}
+    """What the run's tasks rest on: hex SHA-256 by name; empty until it is built, and where there is none."""
     forked_from: ForkedFrom | None = None
     """Of a run that the sweep did not ask for; None for the others."""
 

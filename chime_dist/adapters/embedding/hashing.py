@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -54,17 +55,25 @@ class HashingEmbedder:
 
 def hashed_vector(text: str, dim: int) -> Vector:
     """Signed hashing of lower-cased words, pairs of neighbouring words, and character trigrams. Pure."""
+    counted = Counter(_features(text))
     buckets = [0] * dim
-    for (kind, feature), count in Counter(_features(text)).items():
-        digest = hashlib.blake2b(f"{kind}\n{feature}".encode(), digest_size=8).digest()
-        number = int.from_bytes(digest, "big")
-        sign = 1 if number & 1 else -1
-        buckets[(number >> 1) % dim] += sign * count * _WEIGHTS[kind]
+    for feature, count in counted.items():
+        number, weight = _hashed(feature)
+        buckets[number % dim] += count * weight
     if not any(buckets):
         # Every feature met its opposite: a last feature of the whole text gives the vector a direction.
         buckets[int.from_bytes(hashlib.sha256(text.encode()).digest(), "big") % dim] = 1
-    norm = math.sqrt(sum(bucket * bucket for bucket in buckets))
-    return embedded(np.array([bucket / norm for bucket in buckets]), dim)
+    values = np.array(buckets, dtype=np.int64)
+    return embedded(values / math.sqrt(int(values @ values)), dim)
+
+
+@lru_cache(maxsize=1 << 16)
+def _hashed(feature: tuple[str, str]) -> tuple[int, int]:
+    """A feature's number and signed weight. Texts of one benchmark share most of their features."""
+    kind, words = feature
+    digest = hashlib.blake2b(f"{kind}\n{words}".encode(), digest_size=8).digest()
+    number = int.from_bytes(digest, "big")
+    return number >> 1, _WEIGHTS[kind] if number & 1 else -_WEIGHTS[kind]
 
 
 def _features(text: str) -> Iterator[tuple[str, str]]:

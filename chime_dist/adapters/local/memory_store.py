@@ -7,12 +7,14 @@ keeping every version costs no more than keeping the newest.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from chime_dist.core.bank import BankState
-from chime_dist.core.projection import OPEN_END, SLACK, PointKey, Projection, Step, score_floor
+from chime_dist.core.exact_search import products
+from chime_dist.core.projection import OPEN_END, SLACK, PointKey, Projection, Step, Versions, score_floor
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BankMismatchError, ServiceError
 from chime_dist.ports import EmbedderFingerprint, Namespace
@@ -29,12 +31,16 @@ class _Table:
         self._keys: dict[PointKey, int] = {}
         self._items: list[str] = []
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def open(self, key: PointKey, unit: npt.NDArray[np.float32]) -> None:
         """Append a row that stands from ``key.valid_from`` on."""
         row = len(self._items)
         if row == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-            self._valid = np.concatenate([self._valid, np.empty_like(self._valid)])
+            more = max(row, _FIRST_ROWS)
+            self._rows = np.concatenate([self._rows, np.empty((more, self._rows.shape[1]), dtype=np.float32)])
+            self._valid = np.concatenate([self._valid, np.empty((more, 2), dtype=np.int64)])
         self._rows[row] = unit
         self._valid[row] = key.valid_from, OPEN_END
         self._keys[key] = row
@@ -44,10 +50,22 @@ class _Table:
         """End a row at ``version``."""
         self._valid[self._keys.pop(key), 1] = version
 
+    def compact(self, versions: Versions) -> None:
+        """Forget the rows that no version sees."""
+        ends = self._valid[: len(self._items)].tolist()
+        kept = [row for row, (first, end) in enumerate(ends) if versions.read(first, end)]
+        if len(kept) == len(self._items):
+            return
+        moved = {row: place for place, row in enumerate(kept)}
+        self._rows, self._valid = self._rows[kept], self._valid[kept]
+        self._items = [self._items[row] for row in kept]
+        # Rows that still stand are always kept.
+        self._keys = {key: moved[row] for key, row in self._keys.items()}
+
     def search(self, query: npt.NDArray[np.float32], version: int, limit: int, floor: float) -> list[str]:
         """Items that may be among the best ``limit`` at ``version``; ``query`` is a unit vector, ``(dim,)``."""
         count = len(self._items)
-        scores = self._rows[:count] @ query
+        scores = products(self._rows[:count], query)
         valid = self._valid[:count]
         found = np.flatnonzero((valid[:, 0] <= version) & (valid[:, 1] > version) & (scores >= floor))
         if len(found) > limit:
@@ -122,6 +140,26 @@ class MemoryStore:
         if table is None or limit < 1:
             return []
         return table.search(query, version, limit, floor)
+
+    async def compact(self, namespace: Namespace, keep: Sequence[int]) -> None:
+        """See ``ports.BankStore``; raises ServiceError for a namespace that is not open."""
+        bank = self._bank(namespace)
+        async with bank.writing:
+            versions = bank.projection.let_go(keep)
+            if versions is None:
+                return
+            for table in bank.tables.values():
+                table.compact(versions)
+            bank.projection.swept(versions)
+
+    def points(self, namespace: Namespace) -> int:
+        """How many vectors a projection holds; raises ServiceError for a namespace that is not open."""
+        return sum(len(table) for table in self._bank(namespace).tables.values())
+
+    def forget(self, namespace: Namespace) -> None:
+        """Give up one projection; raises ServiceError for a namespace that is not open."""
+        self._bank(namespace)
+        del self._banks[namespace]
 
     async def close(self) -> None:
         """Forget every projection."""

@@ -58,13 +58,16 @@ def _versions(namespace: Namespace, cursor: StoredPoint | None, head: int) -> tu
         return nothing, PointFault(kind="missing", what=what)
     try:
         spans = _SPANS.validate_python(cursor.payload.get("spans"))
+        gone = _SPANS.validate_python(cursor.payload.get("gone"))
         fingerprint = EmbedderFingerprint.model_validate(cursor.payload.get("embedder"))
     except ValidationError as error:
         return nothing, PointFault(kind="altered", what=f"the cursor cannot be read: {error}")
-    flat = [version for span in spans for version in span]
-    if not spans or flat[0] != 0 or flat != sorted(flat):
-        return nothing, PointFault(kind="altered", what=f"the cursor holds versions that cannot be: {spans}")
-    versions = Versions(spans)
+    flat, let_go = ([version for span in ranges for version in span] for ranges in (spans, gone))
+    ordered = flat == sorted(flat) and let_go == sorted(let_go)
+    if not spans or flat[0] != 0 or not ordered or any(not 0 < version < flat[-1] for version in let_go):
+        what = f"the cursor holds versions that cannot be: {spans} without {gone}"
+        return nothing, PointFault(kind="altered", what=what)
+    versions = Versions(spans, gone)
     expected = cursor_payload(namespace, fingerprint, versions)
     if canonical_json(dict(cursor.payload)) != canonical_json(expected):
         return nothing, PointFault(kind="altered", what=f"the cursor is {dict(cursor.payload)}, not {expected}")

@@ -24,6 +24,7 @@ from chime_dist.adapters.qdrant.edge_directory import ShardDirectory
 from chime_dist.adapters.qdrant.points import (
     INTEGER_KEYS,
     KEYWORD_KEYS,
+    Selection,
     batches,
     best,
     cursor_id,
@@ -35,6 +36,7 @@ from chime_dist.adapters.qdrant.points import (
     point_id,
     point_payload,
     standing_at,
+    unread,
 )
 from chime_dist.core.bank import BankState, Entry
 from chime_dist.core.projection import Projection, Versions, score_floor
@@ -110,6 +112,11 @@ class QdrantEdgeStore:
         shard = self._shard(namespace)
         floor = score_floor(min_similarity)
         return await shard.call(lambda: shard.search(version, collection, vector_name, vector, limit, floor))
+
+    async def compact(self, namespace: Namespace, keep: Sequence[int]) -> None:
+        """See ``ports.BankStore``; raises ServiceError for a namespace that is not open."""
+        shard = self._shard(namespace)
+        await shard.call(lambda: shard.compact(keep))
 
     async def audit(self, namespace: Namespace, dim: int, entries: Sequence[Entry]) -> ProjectionAudit:
         """Compare an open shard with its whole journal; ``dim`` is the journal's. Writes nothing.
@@ -202,22 +209,14 @@ class _Shard:
         engine, projection = self._running()
         projection.versions.require(version, self._where)
         query = qdrant_edge.Query.Nearest(projection.unit(vector, "the query").tolist())
-        selection = standing_at(version, collection, vector_name)
-        must: list[qdrant_edge.ConditionType] = [
-            qdrant_edge.FieldCondition(name, match=qdrant_edge.MatchValue(value))
-            for name, value in selection.equal.items()
-        ]
-        must += [
-            qdrant_edge.FieldCondition(name, range=qdrant_edge.RangeFloat(**bounds))
-            for name, bounds in selection.within.items()
-        ]
+        chosen = _filter_of(standing_at(version, collection, vector_name))
         asked: int | None = first_ask(limit) if limit > 0 else None
         hits: list[tuple[str, float]] = []
         while asked is not None:
             request = qdrant_edge.QueryRequest(
                 limit=asked,
                 query=query,
-                filter=qdrant_edge.Filter(must=must),
+                filter=chosen,
                 with_payload=["item"],
                 score_threshold=floor,
                 params=qdrant_edge.SearchParams(exact=True),
@@ -227,6 +226,19 @@ class _Shard:
             hits = [((point.payload or {})["item"], point.score) for point in points]
             asked = next_ask([score for _, score in hits], asked, limit)
         return best(hits, limit)
+
+    def compact(self, keep: Sequence[int]) -> None:
+        engine, projection = self._running()
+        versions = projection.let_go(keep)
+        if versions is None:
+            return
+        update = qdrant_edge.UpdateOperation
+        with self._engine_errors(f"compact up to version {versions.head}"):
+            # The cursor first: whoever finds a half-done compaction must not take its gaps for damage.
+            engine.update(update.set_payload([cursor_id(self._namespace)], cursor_move(versions)))
+            for selection in unread(versions):
+                engine.update(update.delete_points_by_filter(_filter_of(selection)))
+        projection.swept(versions)
 
     def audit(self, dim: int, entries: Sequence[Entry]) -> ProjectionAudit:
         engine, _ = self._running()
@@ -264,3 +276,16 @@ class _Shard:
                 f"{self._where}: the engine could not {what} in {self._directory.path}: {error};"
                 " check the disk, then start again (the bank is rebuilt from its journal)"
             ) from error
+
+
+def _filter_of(selection: Selection) -> qdrant_edge.Filter:
+    """A selection as the engine takes it."""
+    must: list[qdrant_edge.ConditionType] = [
+        qdrant_edge.FieldCondition(name, match=qdrant_edge.MatchValue(value))
+        for name, value in selection.equal.items()
+    ]
+    must += [
+        qdrant_edge.FieldCondition(name, range=qdrant_edge.RangeFloat(**bounds))
+        for name, bounds in selection.within.items()
+    ]
+    return qdrant_edge.Filter(must=must)

@@ -91,15 +91,15 @@ def cursor_payload(namespace: Namespace, fingerprint: EmbedderFingerprint, versi
 
 
 def cursor_move(versions: Versions) -> dict[str, Any]:
-    """What changes in a cursor's payload when a projection reaches ``versions``."""
-    return {"spans": versions.spans}
+    """What changes in a cursor's payload when a projection reaches, or is cut down to, ``versions``."""
+    return {"spans": versions.spans, "gone": versions.gone}
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A filter: every payload key has its value in ``equal`` and lies within its bounds in ``within``.
 
-    Bounds are spelled as both Qdrant APIs name them: ``lte``, ``gt``.
+    Bounds are spelled as both Qdrant APIs name them: ``lte``, ``gte``, ``gt``.
     """
 
     equal: Payload
@@ -112,6 +112,14 @@ def standing_at(version: int, collection: str, vector_name: str) -> Selection:
         equal={"collection": collection, "vector": vector_name},
         within={"valid_from": {"lte": version}, "valid_to": {"gt": version}},
     )
+
+
+def unread(versions: Versions) -> list[Selection]:
+    """The points that none of ``versions`` sees, range by range of what was let go."""
+    return [
+        Selection(equal={}, within={"valid_from": {"gte": first}, "valid_to": {"lte": last + 1}})
+        for first, last in versions.gone
+    ]
 
 
 def first_ask(limit: int) -> int:

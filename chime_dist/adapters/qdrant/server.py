@@ -35,12 +35,14 @@ from chime_dist.adapters.qdrant.points import (
     point_id,
     point_payload,
     standing_at,
+    unread,
 )
 from chime_dist.adapters.qdrant.server_calls import (
     BANK_PREFIX,
     answers,
     bank_collections,
     check,
+    check_version,
     connected,
     filter_of,
 )
@@ -88,9 +90,11 @@ class QdrantServerStore:
         self._owned: dict[Namespace, _Owned] = {}
 
     @classmethod
-    def connect(cls, url: str, api_key: str | None = None, timeout_s: int = 30) -> Self:
-        """A store on the server at ``url``; ``timeout_s`` seconds for one request. Nothing is sent yet."""
-        return cls(connected(url, api_key, timeout_s))
+    def connect(
+        cls, url: str, api_key: str | None = None, ca_file: str | None = None, timeout_s: int = 30
+    ) -> Self:
+        """A store on the server at ``url``; see ``server_calls.connected``, which raises ConfigError."""
+        return cls(connected(url, api_key, ca_file, timeout_s))
 
     async def open(self, namespace: Namespace, fingerprint: EmbedderFingerprint) -> None:
         """Start an empty projection, removing only points of this very namespace.
@@ -101,6 +105,7 @@ class QdrantServerStore:
         where = f"bank {namespace}"
         collection = f"{self._prefix}{sha256_hex(canonical_json(fingerprint.model_dump()))[:16]}"
         async with answers(where):
+            await check_version(self._client, where)
             await self._refuse_other_embedder(namespace, fingerprint, collection, where)
             await self._ensure_collection(collection, fingerprint, where)
             owner = models.FilterSelector(filter=filter_of(Selection(owner_payload(namespace), {})))
@@ -112,7 +117,6 @@ class QdrantServerStore:
             )
             check(await self._client.upsert(collection, points=[cursor], wait=True), where)
         self._owned[namespace] = _Owned(collection, Projection(fingerprint.dim, where))
-        self._views[namespace] = _View(collection, fingerprint.dim, Versions())
         _log.info("bank_store.opened", namespace=namespace.model_dump(), collection=collection)
 
     async def project(self, namespace: Namespace, version: int, before: BankState, after: BankState) -> None:
@@ -121,9 +125,7 @@ class QdrantServerStore:
         An ordinary commit is one request. Raises ServiceError where a write did not complete; projecting the
         version again is safe then.
         """
-        owned = self._owned.get(namespace)
-        if owned is None:
-            raise ServiceError(f"bank {namespace}: it was not opened by this store; only its owner projects it")
+        owned = self._own(namespace)
         projection = owned.projection
         async with owned.writing:
             step = await asyncio.to_thread(projection.plan, version, before, after)
@@ -136,7 +138,6 @@ class QdrantServerStore:
                     for result in results:
                         check(result, projection.where)
             projection.advance(step)
-            self._views[namespace] = replace(self._views[namespace], versions=versions)
 
     async def candidates(
         self,
@@ -175,7 +176,33 @@ class QdrantServerStore:
                 )
                 hits = [((point.payload or {})["item"], point.score) for point in answer.points]
                 asked = next_ask([score for _, score in hits], asked, limit)
+            await self._still_there(namespace, version)
         return best(hits, limit)
+
+    async def compact(self, namespace: Namespace, keep: Sequence[int]) -> None:
+        """See ``ports.BankStore``. One request, the cursor first: readers elsewhere look at it after their search,
+        so one that the removal overtook finds its version refused.
+
+        Raises ServiceError where a write did not complete.
+        """
+        owned = self._own(namespace)
+        projection = owned.projection
+        async with owned.writing:
+            versions = projection.let_go(keep)
+            if versions is None:
+                return
+            owner = owner_payload(namespace)
+            removals: list[models.UpdateOperation] = [
+                models.DeleteOperation(
+                    delete=models.FilterSelector(filter=filter_of(replace(selection, equal=owner)))
+                )
+                for selection in unread(versions)
+            ]
+            operations = [_set([cursor_id(namespace)], cursor_move(versions)), *removals]
+            async with answers(projection.where):
+                for result in await self._client.batch_update_points(owned.collection, operations, wait=True):
+                    check(result, projection.where)
+            projection.swept(versions)
 
     async def close(self) -> None:
         """Close the connection; what is on the server stays."""
@@ -183,19 +210,39 @@ class QdrantServerStore:
         self._views.clear()
         await self._client.close()
 
+    def _own(self, namespace: Namespace) -> _Owned:
+        if namespace not in self._owned:
+            raise ServiceError(f"bank {namespace}: it was not opened by this store; only its owner writes to it")
+        return self._owned[namespace]
+
+    async def _still_there(self, namespace: Namespace, version: int) -> None:
+        """Raise ServiceError where a compaction let ``version`` go while it was searched."""
+        view = self._owned_view(namespace) or await self._look(namespace)
+        view.versions.require(version, f"bank {namespace}")
+
     async def _view(self, namespace: Namespace, version: int) -> _View:
         """What is known of a projection, asking the server only where that does not cover ``version``."""
+        if (owned := self._owned_view(namespace)) is not None:
+            return owned
         view = self._views.get(namespace)
-        if view is not None and version in view.versions:
-            return view
+        return view if view is not None and version in view.versions else await self._look(namespace)
+
+    def _owned_view(self, namespace: Namespace) -> _View | None:
+        owned = self._owned.get(namespace)
+        if owned is None:
+            return None
+        return _View(owned.collection, owned.projection.dim, owned.projection.versions)
+
+    async def _look(self, namespace: Namespace) -> _View:
+        """What another process's projection says of itself now."""
+        view = self._views.get(namespace)
         for collection in (
             [view.collection] if view is not None else await bank_collections(self._client, self._prefix)
         ):
             found = await self._client.retrieve(collection, ids=[cursor_id(namespace)], with_payload=True)
             for record in found:
-                view = _read_cursor(collection, record.payload or {})
-                self._views[namespace] = view
-                return view
+                self._views[namespace] = _read_cursor(collection, record.payload or {})
+                return self._views[namespace]
         raise ServiceError(
             f"bank {namespace}: it is not on the server; its owner has to open and project it first"
         )
@@ -280,4 +327,5 @@ def _set(ids: Sequence[str], payload: Mapping[str, Any]) -> models.SetPayloadOpe
 def _read_cursor(collection: str, payload: Mapping[str, Any]) -> _View:
     fingerprint = EmbedderFingerprint.model_validate(payload["embedder"])
     spans = tuple((int(first), int(last)) for first, last in payload["spans"])
-    return _View(collection, fingerprint.dim, Versions(spans))
+    gone = tuple((int(first), int(last)) for first, last in payload["gone"])
+    return _View(collection, fingerprint.dim, Versions(spans, gone))

@@ -39,9 +39,11 @@ class QdrantServerAudit:
         self._prefix = prefix
 
     @classmethod
-    def connect(cls, url: str, api_key: str | None = None, timeout_s: int = 30) -> Self:
-        """Of the server at ``url``; ``timeout_s`` seconds for one request. Nothing is sent yet."""
-        return cls(connected(url, api_key, timeout_s))
+    def connect(
+        cls, url: str, api_key: str | None = None, ca_file: str | None = None, timeout_s: int = 30
+    ) -> Self:
+        """Of the server at ``url``; see ``server_calls.connected``, which raises ConfigError."""
+        return cls(connected(url, api_key, ca_file, timeout_s))
 
     async def newest(self, launch: str, run_id: str) -> Namespace | None:
         """The newest owner's projection of a run; None where there is none."""

@@ -11,16 +11,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
+from chime_dist.adapters import launch_processes
+from chime_dist.adapters.ray.deaths import Life
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.vector import Vector
 from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.roles import RoleRunner
-from chime_dist.engine.worker import Worker
+from chime_dist.engine.worker import Delivery, Worker
 from chime_dist.ports import BankQuery, Embedder, EmbedderFingerprint, Hit, RecordStore
 
 T = TypeVar("T")
+
+SWEEP_EVERY_S = 20.0
+"""Between two looks at what dead workers left on a node, in seconds."""
 
 
 class _Once(Generic[T]):
@@ -155,18 +160,45 @@ class RecordActor:
 
 
 class WorkerActor:
-    """Runs episodes. Dies and comes back without memory: its leases run out and its units are redelivered."""
+    """Runs episodes. Dies and comes back without memory: its leases run out and its units are redelivered.
 
-    def __init__(self, factory: Callable[[], Awaitable[Worker]]) -> None:
+    What its benchmarks start is marked as its own; what an earlier worker's left on this node is ended at its
+    start and then again and again, because a killed worker may come back on another node (C7).
+    """
+
+    def __init__(self, launch: str, factory: Callable[[str], Awaitable[Worker]]) -> None:
+        """``factory`` takes the name under which the worker claims."""
+        self._launch = launch
         self._factory = factory
         self._worker: Worker | None = None
 
-    async def run(self) -> None:
-        """Work until ``stop``; raises what the worker raises."""
-        self._worker = await self._factory()
-        await self._worker.run()
+    async def run(self, name: str, out_of_memory: frozenset[Delivery]) -> None:
+        """Work until ``stop``; raises what the worker raises. See ``tell`` for ``out_of_memory``."""
+        await asyncio.to_thread(launch_processes.begin, self._launch)
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            worker = await self._factory(name)
+            self._worker = worker
+            worker.told_out_of_memory(out_of_memory)
+            await worker.run()
+        finally:
+            sweeping.cancel()
+
+    async def life(self) -> Life:
+        """This process."""
+        return Life.own()
+
+    async def tell(self, out_of_memory: frozenset[Delivery]) -> None:
+        """See ``engine.worker.Worker.told_out_of_memory``."""
+        if self._worker is not None:
+            self._worker.told_out_of_memory(out_of_memory)
 
     async def stop(self) -> None:
         """Claim no more. The open episodes end before ``run`` returns."""
         if self._worker is not None:
             self._worker.stop()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            await asyncio.to_thread(launch_processes.sweep, self._launch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import stamina
@@ -43,10 +43,13 @@ async def called(what: str, call: Callable[[], ObjectRef[Any]]) -> Any:
     raise AssertionError("unreachable: the retry either returns or raises")
 
 
-async def kept_up(what: str, call: Callable[[], ObjectRef[Any]]) -> None:
+async def kept_up(
+    what: str, call: Callable[[], ObjectRef[Any]], died: Callable[[], Awaitable[None]] | None = None
+) -> None:
     """Like ``called`` for a call that lasts as long as the launch: a restarted actor is told again, every time.
 
-    Raises ServiceError where the actor keeps failing for ``RESTART_WAIT_S``.
+    ``died`` is awaited after each death, before that. Raises ServiceError where the actor keeps failing for
+    ``RESTART_WAIT_S``.
     """
     failing_since: float | None = None
     while True:
@@ -63,6 +66,8 @@ async def kept_up(what: str, call: Callable[[], ObjectRef[Any]]) -> None:
             if now - failing_since > RESTART_WAIT_S:
                 raise _gone(what, error) from error
             log.warning("actor.restarting", actor=what)
+            if died is not None:
+                await died()
             await asyncio.sleep(RETRY_S)
 
 

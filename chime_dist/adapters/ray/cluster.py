@@ -7,9 +7,11 @@ import os
 from typing import Any
 
 import ray
+import structlog
 from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from chime_dist.adapters.launch_processes import sweep
 from chime_dist.errors import ServiceError
 
 _ENVIRONMENT = {
@@ -21,13 +23,21 @@ _ENVIRONMENT = {
 }
 ACTOR_CALLS = 10_000
 """Calls that may be under way in one async actor; the engine bounds them, Ray's default of 1,000 must not."""
+SWEEP_PATIENCE_S = 15.0
+"""How long the nodes may take to end what is left on them, in seconds."""
+
+log = structlog.get_logger()
 
 
 class RayCluster:
     """A connection to Ray for one launch. Actors are named after the launch and die with this driver."""
 
-    def __init__(self, launch: str) -> None:
+    def __init__(self, launch: str, joined: bool = False, shared: bool = False) -> None:
+        """``joined``: the cluster was there before us, and goes on after us. ``shared``: so was this process's
+        connection to it."""
         self._launch = launch
+        self._joined = joined
+        self._shared = shared
         self._actors: list[ActorHandle[Any]] = []
 
     @classmethod
@@ -41,6 +51,9 @@ class RayCluster:
         # Notes about handlers and tokens that Ray prints on every start; its errors come as exceptions.
         logging.getLogger("ray").setLevel(logging.ERROR)
         local = address in (None, "local")
+        if ray.is_initialized():
+            # Backbones that the launch serves were started before it, and end after it.
+            return cls(launch, joined=not local, shared=True)
         try:
             ray.init(
                 address="local" if local else address,
@@ -55,7 +68,7 @@ class RayCluster:
             raise ServiceError(
                 f"Ray at {address or 'this machine'} cannot be used: {error}. Check RAY_ADDRESS"
             ) from error
-        return cls(launch)
+        return cls(launch, joined=not local)
 
     def actor(
         self,
@@ -89,7 +102,26 @@ class RayCluster:
         return str(options["name"])
 
     def leave(self) -> None:
-        """Kill every actor and leave the cluster; one that we started ends."""
+        """Kill every actor and leave the cluster, unless others share the connection; one that we started ends."""
         for actor in reversed(self._actors):
             ray.kill(actor, no_restart=True)
-        ray.shutdown()
+        if self._joined:
+            self._sweep_nodes()
+        if not self._shared:
+            ray.shutdown()
+
+    def _sweep_nodes(self) -> None:
+        """End what the launch's workers left on any node, also where no worker lives any more (C7)."""
+        task = ray.remote(_sweep_over)
+        nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        sweeps = []
+        for node in nodes:
+            place = NodeAffinitySchedulingStrategy(node, soft=False)
+            sweeps.append(task.options(num_cpus=0, max_retries=0, scheduling_strategy=place).remote(self._launch))
+        _, unanswered = ray.wait(sweeps, num_returns=len(sweeps), timeout=SWEEP_PATIENCE_S)
+        if unanswered:
+            log.warning("processes.not_swept", launch=self._launch, nodes=len(unanswered), reason="no answer")
+
+
+def _sweep_over(launch: str) -> int:
+    return sweep(launch, over=True)

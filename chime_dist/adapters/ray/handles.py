@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import ray
+import structlog
+from ray import ObjectRef
 from ray.actor import ActorHandle
 
 from chime_dist.adapters.ray.calls import called, kept_up
+from chime_dist.adapters.ray.deaths import Life, killed_by_memory_monitor
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import EpisodeTrace, Role, Unit
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.vector import Vector
+from chime_dist.engine.worker import Delivery
 from chime_dist.ports import BankQuery, EmbedderFingerprint, Hit
+
+log = structlog.get_logger()
+
+_WORKER = "a WorkerActor"
 
 
 class RayBank:
@@ -106,16 +114,66 @@ class RayRecords:
         return tally
 
 
-class RayWorker:
-    """A WorkerActor, as the driver sees it."""
+class RayWorkers:
+    """The WorkerActors of one launch, as the driver sees them: kept up, and told how the others died."""
 
-    def __init__(self, name: str) -> None:
-        self._actor = ray.get_actor(name)
+    def __init__(
+        self,
+        actors: Mapping[str, Callable[[], str]],
+        held: Callable[[str], Awaitable[frozenset[Delivery]]],
+    ) -> None:
+        """``actors``: by name, what gives each of an actor's processes the name under which it claims. ``held``
+        returns the deliveries that the queue has under such a name."""
+        self._actors = {ray.get_actor(name): named for name, named in actors.items()}
+        self._held = held
+        self._out_of_memory: frozenset[Delivery] = frozenset()
 
     async def run(self) -> None:
-        """Work until stopped; a restarted actor is told again. Raises what the worker raises."""
-        await kept_up("a WorkerActor", self._actor.run.remote)
+        """Work until stopped; a restarted actor is told again. Raises what a worker raises, the first."""
+        tasks = [asyncio.create_task(self._keep_up(actor, named)) for actor, named in self._actors.items()]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
         """Claim no more."""
-        await called("a WorkerActor", self._actor.stop.remote)
+        await asyncio.gather(*(called(_WORKER, actor.stop.remote) for actor in self._actors))
+
+    async def _keep_up(self, actor: ActorHandle[Any], named: Callable[[], str]) -> None:
+        consumer = ""
+        life: asyncio.Task[Life] | None = None
+
+        def begin() -> ObjectRef[Any]:
+            nonlocal consumer, life
+            consumer = named()
+            running: ObjectRef[Any] = actor.run.remote(consumer, self._out_of_memory)
+            life = asyncio.create_task(called(_WORKER, actor.life.remote))
+            return running
+
+        async def died() -> None:
+            assert life is not None
+            if life.done() and not life.cancelled() and life.exception() is None:
+                await self._judge(actor, life.result(), consumer)
+            else:
+                life.cancel()
+
+        await kept_up(_WORKER, begin, died)
+
+    async def _judge(self, actor: ActorHandle[Any], life: Life, consumer: str) -> None:
+        """Find out whether that process died for want of memory, and if so tell every worker what it held."""
+        # Before anything slow: what it held is its own only until the leases run out.
+        held = await self._held(consumer)
+        if not await killed_by_memory_monitor(life):
+            successor: Life = await called(_WORKER, actor.life.remote)
+            if not life.ended_by_kernel(successor):
+                return
+        log.warning("worker.out_of_memory", worker=consumer, units=sorted(unit for unit, _ in held))
+        self._out_of_memory |= held
+
+        async def tell(other: ActorHandle[Any]) -> None:
+            await called(_WORKER, lambda: other.tell.remote(self._out_of_memory))
+
+        await asyncio.gather(*map(tell, self._actors))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 from redis.exceptions import ResponseError
 
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.refusals import forbidden
 from chime_dist.errors import ServiceError
 
 log = structlog.get_logger()
@@ -16,27 +18,67 @@ OLDEST = (6, 2)
 """First version with XAUTOCLAIM's companions that the queue uses (XPENDING IDLE)."""
 
 
-async def preflight(connection: RedisConnection, assume_durable: bool = False) -> None:
+@dataclass(frozen=True, slots=True)
+class Fitness:
+    """A server that may hold a launch."""
+
+    version: str
+    appendfsync: str | None
+    """``always`` or ``everysec``; None where persistence is assumed."""
+    eviction_assumed: bool = False
+    """Whether nobody could see that it does not evict."""
+
+
+async def preflight(connection: RedisConnection, assume_durable: bool = False) -> Fitness:
     """Raise ServiceError, naming the setting, its value and the fix, where Redis is not fit to hold a launch.
 
     Refused: older than 6.2, Redis Cluster, any eviction policy but noeviction, no append-only file, or one that is
     never synced. ``appendfsync everysec`` is accepted with a warning. ``assume_durable`` (config
     ``redis.assume_durable``) waives the checks of persistence only, for servers that persist in their own way or
-    forbid CONFIG.
+    forbid CONFIG; where the user may not even read INFO it vouches for the absence of eviction too.
     """
-    info = await connection.run("reading INFO", lambda: connection.commands.info())
     where = f"Redis at {connection.address}"
+    info = await _info(connection, where, assume_durable)
     _check_kind(info, where)
+    version = str(info["redis_version"])
     if assume_durable:
         log.info("redis.durability_assumed", address=connection.address)
-        return
+        return Fitness(version, None, eviction_assumed="maxmemory_policy" not in info)
     if not info.get("aof_enabled"):
         raise ServiceError(
             f"{where}: appendonly is no, so a restart loses the queue and the journal. "
             "Run: CONFIG SET appendonly yes (and set it in redis.conf), or set redis.assume_durable: true where "
             "the service persists in its own way"
         )
-    _check_sync(await _appendfsync(connection, where), where)
+    appendfsync = await _appendfsync(connection, where)
+    _check_sync(appendfsync, where)
+    return Fitness(version, appendfsync)
+
+
+async def _info(connection: RedisConnection, where: str, assume_durable: bool) -> dict[str, Any]:
+    """INFO; what HELLO tells, which nobody can be forbidden, where the user may not read it."""
+
+    async def ask() -> dict[str, Any]:
+        try:
+            return dict(await connection.commands.info())
+        except ResponseError as error:
+            if not forbidden(error):
+                raise
+            if not assume_durable:
+                raise ServiceError(
+                    f"{where}: INFO is forbidden ({error}), so nobody can tell whether the server persists and"
+                    " what it evicts. Allow the Redis user +info, or set redis.assume_durable: true if it keeps"
+                    " every acknowledged write and its maxmemory-policy is noeviction"
+                ) from error
+        server: Any = connection.commands
+        told = await server.execute_command("HELLO", "2")
+        facts = told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
+        return {
+            "redis_version": facts["version"],
+            "cluster_enabled": facts["mode"] == "cluster",
+        }
+
+    return await connection.run("reading INFO", ask)
 
 
 def _check_kind(info: dict[str, Any], where: str) -> None:
@@ -48,7 +90,7 @@ def _check_kind(info: dict[str, Any], where: str) -> None:
             f"{where}: cluster-enabled is yes, and Redis Cluster is not supported. "
             "Use a server, or a primary with replicas, started with cluster-enabled no"
         )
-    policy, limit = info.get("maxmemory_policy", "unknown"), info.get("maxmemory", "unknown")
+    policy, limit = info.get("maxmemory_policy", "noeviction"), info.get("maxmemory", "unknown")
     if policy != "noeviction":
         raise ServiceError(
             f"{where}: maxmemory-policy is {policy} (maxmemory {limit} bytes), which removes work "

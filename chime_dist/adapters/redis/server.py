@@ -1,13 +1,13 @@
 """A redis-server of our own for launches on one machine: durable, private, gone with the process that started it.
 
 It listens on a unix socket only, in a directory of this user, syncs every write (a kill loses nothing that was
-acknowledged) and never evicts. One server per state directory: it holds a lock on it for as long as it lives.
+acknowledged) and never evicts. One server per state directory: it holds a lock on it for as long as it lives. One
+that outlived its owner all the same is stopped, not adopted: it may be of another version, or about to end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -26,11 +26,12 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from chime_dist.adapters.redis.server_data import ServerBinary
+from chime_dist.adapters.redis.server_lock import ServerLock
 from chime_dist.errors import MissingExtraError, ServiceError
 
 log = structlog.get_logger()
 
-LOCK_NAME = "redis.lock"
 LOG_NAME = "redis.log"
 
 SOCKET_PATH_LIMIT = 107
@@ -88,27 +89,31 @@ class EmbeddedRedis:
         """Start a server on ``state_dir`` (a local disk) with whatever an earlier one left there.
 
         Returns when it has loaded its data and answers. Raises ServiceError where another server stays alive on
-        the directory for ``lock_s`` seconds (one may be just ending), or this one does not answer within
-        ``ready_s``; MissingExtraError without a binary.
+        the directory for ``lock_s`` seconds (one may be just ending), where a later version wrote the data, and
+        where this server does not answer within ``ready_s``; MissingExtraError without a binary.
         """
-        binary = find_redis_server()
+        binary = await ServerBinary.ask(find_redis_server())
         state_dir, socket = _prepare(state_dir)
-        lock = await _lock(state_dir, lock_s)
+        lock = await ServerLock.acquire(state_dir, lock_s)
         try:
-            keeper = _Keeper([str(binary), *_settings(state_dir, socket)], lock, state_dir / LOG_NAME)
+            binary.require_not_older(state_dir)
+            command = [str(binary.path), *_settings(state_dir, socket)]
+            keeper = _Keeper(command, lock.descriptor, state_dir / LOG_NAME)
             process = keeper.started()
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"{process.pid}\n".encode(), 0)
+            lock.name(process.pid)
         finally:
             # The server has its own descriptor of the locked file, and thereby the lock, until it ends.
-            os.close(lock)
+            lock.close()
         server = cls(state_dir, socket, keeper, process)
         try:
             await server._ready(ready_s)
+            binary.record(state_dir)
         except BaseException:
             await server.stop()
             raise
-        log.info("redis.started", pid=server.pid, state_dir=str(state_dir), socket=str(socket))
+        log.info(
+            "redis.started", pid=server.pid, version=str(binary), state_dir=str(state_dir), socket=str(socket)
+        )
         return server
 
     async def stop(self) -> None:
@@ -187,34 +192,6 @@ def socket_of(state_dir: Path) -> Path:
         if len(os.fsencode(socket)) <= SOCKET_PATH_LIMIT:
             break
     return socket
-
-
-async def _lock(state_dir: Path, patience_s: float) -> int:
-    """Lock the directory for the server to come; returns the open descriptor."""
-    path = state_dir / LOCK_NAME
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + patience_s
-    try:
-        while not _locked(lock):
-            if time.monotonic() >= deadline:
-                holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-                raise ServiceError(
-                    f"{state_dir}: a redis-server (process {holder}) is alive on this state directory. End the "
-                    "launch that started it, or choose another state_dir"
-                )
-            await asyncio.sleep(0.05)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class _Keeper(threading.Thread):

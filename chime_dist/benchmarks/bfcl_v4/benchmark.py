@@ -1,45 +1,61 @@
-"""BFCL-v4, the six Live categories: one answer and a check; the tools cannot be executed.
+"""BFCL-v4: the six Live categories, and the memory category on its key-value backend.
 
-Success is the verdict of the official AST checker. Relevance wants some well-formed call, irrelevance wants a
-well-formed reply in words without any call: a malformed or empty reply, or none at all, passes nothing.
-Four tasks of the dataset cannot be won by any reply; they stay in, like in the published numbers.
+A Live task is one answer and a check (``live``). A memory question is answered with tools, from what the evaluated
+backbone wrote down in earlier sessions with the same user (``conversation``, ``memory``): those sessions are this
+benchmark's prerequisites, held once for each backbone, and every episode gets a private copy of their outcome.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
+from importlib.resources import files
 from typing import ClassVar, Literal
 
+import structlog
 from pydantic import Field, field_validator
 
-from chime_dist.benchmarks.bfcl_v4.package import CATEGORIES, VERSION, Entry, require_installed, shared_package
+from chime_dist.benchmarks.bfcl_v4 import conversation
+from chime_dist.benchmarks.bfcl_v4.live import LiveEnvironment
+from chime_dist.benchmarks.bfcl_v4.memory import MemoryEnvironment, PrivateMemory
+from chime_dist.benchmarks.bfcl_v4.package import Conversation, Entry, require_installed, shared_package
+from chime_dist.benchmarks.bfcl_v4.pins import CATEGORIES, LIVE, MEMORY, VERSION
 from chime_dist.core.canonical import canonical_json
-from chime_dist.core.episode import EndReason
+from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.model_call import Message
 from chime_dist.core.task import Task
-from chime_dist.core.text import is_visible
+from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.errors import BenchmarkError, ConfigError
-from chime_dist.ports import Action, Observation, TaskView
+from chime_dist.ports import Ask, Environment, Prerequisite, TaskView
+
+NAME = "bfcl_v4"
+
+_MEMORY_STEPS = 3
+"""Usual turns of a memory question: look for the key, read the value, answer."""
+
+log = structlog.get_logger()
 
 
 class BfclV4Options(Frozen):
     """What a config may say about this benchmark."""
 
-    categories: tuple[str, ...] = CATEGORIES
-    """Domains of the stream, each at most once. Their order here means nothing: the package's order holds."""
+    categories: tuple[str, ...] = LIVE
+    """Domains of the stream, each at most once. Their order here means nothing: the paper's order holds.
+    ``memory_kv`` is not among the default ones, because its sessions cost model calls before the first episode."""
     action_mode: Literal["tools", "json_schema"] = "tools"
     """``json_schema`` is for backbones without tool calling; a deviation from R42."""
     max_steps: int = Field(default=10, ge=1)
-    """Most tool or search steps (R42). A Live task takes one."""
+    """Most tool or search steps (R42), in a session for each turn of the user. A Live task takes one."""
     task_ids: tuple[str, ...] | None = None
     """Keep only these tasks, in the package's order; a deviation from R3."""
     max_request_chars: int | None = Field(default=None, ge=1)
     """Keep only tasks whose policy, request and tools (compact JSON) have at most this many characters together,
-    for backbones with a small context; a deviation from R3."""
+    for backbones with a small context; a deviation from R3. The core memory, which is part of the policy of a
+    memory question, counts as empty."""
     checker: Literal["official"] = "official"
-    """The AST checker of the package. The paper prints an LLM checker, so this is a deviation from R42."""
+    """The checkers of the package. The paper prints an LLM checker, so this is a deviation from R42."""
 
     @field_validator("categories")
     @classmethod
@@ -47,7 +63,8 @@ class BfclV4Options(Frozen):
         unknown = sorted(set(categories) - set(CATEGORIES))
         if unknown or not categories:
             what = f"unknown BFCL-v4 categories {unknown}" if unknown else "no BFCL-v4 category given"
-            raise ValueError(f"{what}; valid are: {', '.join(CATEGORIES)}")
+            missing = "; web_search is not available yet" if any("web_search" in name for name in unknown) else ""
+            raise ValueError(f"{what}; valid are: {', '.join(CATEGORIES)}{missing}")
         return _distinct(categories)
 
     @field_validator("task_ids")
@@ -73,12 +90,14 @@ class BfclV4:
 
     def __init__(self, options: BfclV4Options) -> None:
         require_installed()
-        self.name = "bfcl_v4"
+        self.name = NAME
         self.action_mode: Literal["tools", "json_schema"] = options.action_mode
         self.max_steps = options.max_steps
-        self.usual_steps = 1
         self._options = options
         self._categories = tuple(c for c in CATEGORIES if c in options.categories)
+        self.usual_steps = min(_MEMORY_STEPS, self.max_steps) if self._categories == (MEMORY,) else 1
+        self._native = options.action_mode == "tools"
+        self._memories: dict[str, Json] = {}
 
     def tasks(self) -> Sequence[Task]:
         """All selected tasks in the package's order, the category as domain.
@@ -88,23 +107,66 @@ class BfclV4:
         return tuple(Task(id=entry.id, domain=entry.category) for entry in self._selected.values())
 
     def fingerprint(self) -> dict[str, str]:
-        """Package version, hash of the data files in use, checker and categories."""
-        return {
+        """Package version, hash of the data files in use, checker and categories; with memory questions also the
+        hash of the prompt of their sessions."""
+        found = {
             "package": f"bfcl-eval {VERSION}",
             "data_sha256": shared_package().data_sha256(self._categories),
             "checker": self._options.checker,
             "categories": ",".join(self._categories),
         }
+        if MEMORY in self._categories:
+            folder = files(__package__ or "") / "prompts"
+            found["prompts"] = PromptLibrary({NAME: folder}).fingerprint(NAME)
+        return found
 
-    async def open(self, task_id: str) -> BfclEnvironment:
-        """Open a selected task; raises BenchmarkError for any other id."""
+    def prerequisites(self, task_ids: Collection[str]) -> Sequence[Prerequisite]:
+        """The sessions of every scenario that these tasks ask about, each scenario's in the dataset's order."""
+        scenarios = {self._entry(task_id).scenario for task_id in task_ids} - {""}
+        found = []
+        for scenario in sorted(scenarios):
+            before = None
+            for talk in shared_package().conversations()[scenario]:
+                found.append(Prerequisite(name=talk.id, after=before))
+                before = talk.id
+        return found
+
+    async def build(self, name: str, before: Json | None, ask: Ask) -> Json:
+        """Hold the session ``name``: the memory after it, and why it ended. See ``ports.PreparedBenchmark``."""
+        talk, tools = await asyncio.to_thread(_session, name)
+        memory = PrivateMemory(tools, before)
+        ended = await conversation.hold(talk, memory, tools, ask, native=self._native, max_steps=self.max_steps)
+        log.info("bfcl_v4.session_ended", session=name, reason=ended)
+        return {**memory.snapshot, "ended": ended}
+
+    def provide(self, artifacts: Mapping[str, Json]) -> None:
+        """Take the memory after each scenario's last session."""
+        last = {talks[-1].id: scenario for scenario, talks in shared_package().conversations().items()}
+        self._memories = {last[name]: artifact for name, artifact in artifacts.items()}
+
+    async def open(self, task_id: str) -> Environment:
+        """Open a selected task; raises BenchmarkError for any other id, and for a memory question before the
+        memory of its scenario was provided."""
         return await asyncio.to_thread(self._open, task_id)
 
-    def _open(self, task_id: str) -> BfclEnvironment:
+    def _open(self, task_id: str) -> Environment:
+        entry = self._entry(task_id)
+        if entry.category != MEMORY:
+            return LiveEnvironment(entry, _live_view(entry))
+        if entry.scenario not in self._memories:
+            raise BenchmarkError(
+                f"BFCL-v4 cannot open {task_id}: nobody provided what the sessions of scenario {entry.scenario!r} "
+                "left in the memory"
+            )
+        tools = shared_package().tools(entry)
+        memory = PrivateMemory(tools, self._memories[entry.scenario])
+        return MemoryEnvironment(entry, _memory_view(entry, memory, tools), memory, self._native)
+
+    def _entry(self, task_id: str) -> Entry:
         entry = self._selected.get(task_id)
         if entry is None:
             raise BenchmarkError(f"BFCL-v4 has no selected task {task_id!r}; categories: {self._categories}")
-        return BfclEnvironment(entry, _view(entry))
+        return entry
 
     @cached_property
     def _selected(self) -> dict[str, Entry]:
@@ -118,69 +180,38 @@ class BfclV4:
             entries = {i: entry for i, entry in entries.items() if i in wanted}
         if options.max_request_chars is not None:
             limit = options.max_request_chars
-            entries = {i: entry for i, entry in entries.items() if _characters(_view(entry)) <= limit}
+            entries = {i: entry for i, entry in entries.items() if _characters(entry) <= limit}
         if not entries:
             raise ConfigError("the BFCL-v4 options select no task: raise max_request_chars or extend task_ids")
         return entries
 
 
-class BfclEnvironment:
-    """One open Live task. The first action ends it."""
-
-    def __init__(self, entry: Entry, view: TaskView) -> None:
-        self._entry = entry
-        self._view = view
-        self._answer: Action | None = None
-        self._end: EndReason | None = None
-
-    @property
-    def view(self) -> TaskView:
-        """The conversation so far, the dataset's system messages as policy, and the tools."""
-        return self._view
-
-    async def act(self, action: Action) -> Observation:
-        """Take the answer. Raises BenchmarkError for a second one."""
-        if self._answer is not None:
-            raise BenchmarkError(f"task {self._entry.id} is over: a Live task takes one answer")
-        self._answer = action
-        self._end = _end_reason(action)
-        return Observation(done=True, end_reason=self._end)
-
-    async def score(self) -> bool:
-        """Success of the answer; False without a well-formed one. Raises BenchmarkError when the checker fails."""
-        if self._answer is None or self._end is not EndReason.SCORED:
-            return False
-        calls = [{call.name: call.arguments or {}} for call in self._answer.tool_calls]
-        if self._entry.category == "live_irrelevance":
-            return not calls
-        if self._entry.category == "live_relevance":
-            return bool(calls)
-        return await asyncio.to_thread(shared_package().accepts, self._entry, calls)
-
-    async def close(self) -> None:
-        """Nothing to free: an open task is memory only."""
+def _session(name: str) -> tuple[Conversation, tuple[dict[str, Json], ...]]:
+    package = shared_package()
+    talks = {talk.id: talk for scenario in package.conversations().values() for talk in scenario}
+    if name not in talks:
+        raise BenchmarkError(f"BFCL-v4 has no session {name!r} before its memory questions")
+    # Every entry of the category has the same tools.
+    return talks[name], package.tools(next(iter(package.entries(MEMORY).values())))
 
 
-def _end_reason(action: Action) -> EndReason:
-    unusable = any(c.error is not None or c.arguments is None or not c.name.strip() for c in action.tool_calls)
-    if action.malformed is not None or unusable:
-        return EndReason.MALFORMED_OUTPUT
-    if not action.tool_calls and not is_visible(action.text):
-        return EndReason.EMPTY_OUTPUT
-    return EndReason.SCORED
+def _live_view(entry: Entry) -> TaskView:
+    return _view(entry.messages, shared_package().tools(entry))
 
 
-def _view(entry: Entry) -> TaskView:
-    talk = tuple(dict(m) for m in entry.messages if m["role"] != "system")
+def _memory_view(entry: Entry, memory: PrivateMemory, tools: tuple[dict[str, Json], ...]) -> TaskView:
+    return _view(shared_package().instructed(entry.messages, entry.scenario, memory.api), tools)
+
+
+def _view(messages: Sequence[Message], tools: tuple[dict[str, Json], ...]) -> TaskView:
+    talk = tuple(dict(m) for m in messages if m["role"] != "system")
     # One user message speaks for itself; a longer conversation needs to show who said what.
     request = talk[0]["content"] if len(talk) == 1 else "\n\n".join(f"{m['role']}: {m['content']}" for m in talk)
-    return TaskView(
-        request=request,
-        messages=talk,
-        policy="\n\n".join(m["content"] for m in entry.messages if m["role"] == "system"),
-        tools=shared_package().tools(entry),
-    )
+    policy = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
+    return TaskView(request=request, messages=talk, policy=policy, tools=tools)
 
 
-def _characters(view: TaskView) -> int:
+def _characters(entry: Entry) -> int:
+    tools = shared_package().tools(entry)
+    view = _memory_view(entry, PrivateMemory(tools), tools) if entry.category == MEMORY else _live_view(entry)
     return len(view.policy) + len(view.request) + len(canonical_json(list(view.tools)))

@@ -1,6 +1,6 @@
 """The installed ``bfcl_eval`` package: everything about finding, importing, loading and calling it.
 
-No code of that package is copied here. It is used as a library, with three precautions:
+No code of that package is copied here. It is used as a library, with four precautions:
 
 - Its ``constants.model_config`` imports every vendor's SDK for one boolean. A small stand-in takes that name
   before the first import, but never the place of a real one that is already there.
@@ -9,6 +9,8 @@ No code of that package is copied here. It is used as a library, with three prec
   variable itself is put back at once, so no child process inherits it.
 - Version and data are pinned, because both decide results. It opens files in the locale's encoding, so a locale
   that would garble the questions is refused.
+- Its executor of tool calls is never used: that one evaluates text from the model, and its instances live in
+  module globals. Whoever wants to call tools gets a private instance here.
 
 Reference answers are read on the first check of a category, stay inside this module, and are never part of an
 exception: what the evaluator raises may quote them, so only the type's name leaves (R8).
@@ -18,7 +20,6 @@ from __future__ import annotations
 
 import codecs
 import copy
-import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -28,57 +29,23 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
+from chime_dist.benchmarks.bfcl_v4.pins import INSTALL, MEMORY, VERSION, verified
 from chime_dist.core.canonical import canonical_json, sha256_hex
 from chime_dist.core.episode import Json
 from chime_dist.core.model_call import Message
 from chime_dist.errors import BenchmarkError, MissingExtraError
 
-VERSION = "2026.3.23"
-"""The only version of ``bfcl-eval`` whose data and checker this module knows."""
-
-_INSTALL = f"pip install 'chime-dist[bfcl]' && pip install --no-deps bfcl-eval=={VERSION}"
 _ROOT_VARIABLE = "BFCL_PROJECT_ROOT"
 _MODEL_CONFIG = "bfcl_eval.constants.model_config"
 _ROOT_PREFIX = "chime-dist-bfcl-"
-
-
-class _Pin(NamedTuple):
-    """Hex SHA-256 of a category's files; ``answers`` is None where the package has no reference answers."""
-
-    questions: str
-    answers: str | None = None
-
-
-_PINS = {
-    "live_simple": _Pin(
-        questions="1af2ac87dca47556db7b7e37e51e28b459a38b594e3c7b3c792b4903598ca0c4",
-        answers="fec9cfa9744a936f9126981e85a2023da1e63e273eafebc81923a1162fad70ce",
-    ),
-    "live_multiple": _Pin(
-        questions="fd8ccfad4d911420d0e3341dbe2fff77d1d341da934248b9bb2bda24ab3a10c8",
-        answers="97e90d59c5bd76c55a2920ce93e5566e9046307d3f558578f085f9d3a56c3084",
-    ),
-    "live_parallel": _Pin(
-        questions="6c26e9fdc3350cf596e6d1ea9c179cbff834761bccf562f4141ed29a839ca421",
-        answers="8a9f189ff0e832ebbbbdade1fd95a7dbcc67406e9177df3f0aad76f59ab00350",
-    ),
-    "live_parallel_multiple": _Pin(
-        questions="21d4b9319c1faac431e22757b367ea28917fe467364c3a4b17f16ec06d4f6e79",
-        answers="f5b5f360556c5feb51db46fb9f56ee4b304f4b45b161599bbb14161c98a2873f",
-    ),
-    "live_irrelevance": _Pin("6559fda2beaceb609a2cd2e504c65b4a56cb448e1ef88fddfd199e163d163349"),
-    "live_relevance": _Pin("e03f9e241657a137cba48a89ee12f47bf3fcb7e4f6274263e9c699a0c974203a"),
-}
-
-CATEGORIES = tuple(_PINS)
-"""The Live categories in the package's own order, which is the order of the task stream (R3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +58,18 @@ class Entry:
     """System, user and assistant messages, oldest first."""
     functions: tuple[dict[str, Json], ...]
     """Function documents as the checker wants them: original names and types, no language hint."""
+    scenario: str = ""
+    """Of a memory question: whose conversations it asks about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a scenario's user says in one session, before the questions; shared, never changed in place."""
+
+    id: str
+    scenario: str
+    turns: tuple[tuple[Message, ...], ...]
+    """What is said at once, oldest first."""
 
 
 def require_installed() -> Path:
@@ -100,13 +79,13 @@ def require_installed() -> Path:
     """
     spec = importlib.util.find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
-        raise MissingExtraError(f"benchmark bfcl_v4 needs the package bfcl-eval (Python 3.11 or 3.12): {_INSTALL}")
+        raise MissingExtraError(f"benchmark bfcl_v4 needs the package bfcl-eval (Python 3.11 or 3.12): {INSTALL}")
     try:
         found = importlib.metadata.version("bfcl-eval")
     except importlib.metadata.PackageNotFoundError:
         found = "a copy without version"
     if found != VERSION:
-        raise MissingExtraError(f"benchmark bfcl_v4 needs bfcl-eval {VERSION}, found {found}: {_INSTALL}")
+        raise MissingExtraError(f"benchmark bfcl_v4 needs bfcl-eval {VERSION}, found {found}: {INSTALL}")
     return Path(spec.origin).parent / "data"
 
 
@@ -125,12 +104,15 @@ class BfclPackage:
         self._lock = threading.RLock()
         self._digests: dict[str, str] = {}
         self._entries: dict[str, dict[str, Entry]] = {}
+        self._conversations: dict[str, tuple[Conversation, ...]] = {}
         self._answers: dict[str, dict[str, Any]] = {}
         _stand_in_for_model_config()
         with _private_root():
             self._utils = _import("bfcl_eval.utils")
             self._model_utils = _import("bfcl_eval.model_handler.utils")
             self._checker = _import("bfcl_eval.eval_checker.ast_eval.ast_checker")
+            self._agentic = _import("bfcl_eval.eval_checker.agentic_eval.agentic_checker")
+            self._memory = _import("bfcl_eval.eval_checker.multi_turn_eval.func_source_code.memory_kv")
             self._enums = _import("bfcl_eval.constants.enums")
             self._types = _import("bfcl_eval.constants.type_mappings")
         # The checker looks up one thing by model name: whether "." in a function's name became "_", which is
@@ -149,13 +131,32 @@ class BfclPackage:
         """Questions of a category by id, in the package's order. Raises BenchmarkError for damaged data."""
         with self._lock:
             if category not in self._entries:
-                self._verified(category)
-                with self._reading():
-                    rows = self._utils.load_dataset_entry(
-                        category, include_prereq=False, include_language_specific_hint=False
-                    )
-                self._entries[category] = {row["id"]: _entry(category, row) for row in rows}
+                self._entries[category] = {row["id"]: _entry(category, row) for row in self._rows(category)}
             return self._entries[category]
+
+    def conversations(self) -> dict[str, tuple[Conversation, ...]]:
+        """By scenario, what was said before the memory questions, oldest session first. Raises BenchmarkError."""
+        with self._lock:
+            if not self._conversations:
+                found: dict[str, list[Conversation]] = {}
+                for row in self._rows(MEMORY, include_prereq=True):
+                    if self._utils.is_memory_prereq(row["id"]):
+                        turns = tuple(tuple(turn) for turn in row["question"])
+                        found.setdefault(row["scenario"], []).append(
+                            Conversation(row["id"], row["scenario"], turns)
+                        )
+                self._conversations = {scenario: tuple(talks) for scenario, talks in found.items()}
+            return self._conversations
+
+    def memory(self) -> Any:
+        """A new, empty ``MemoryAPI_kv`` that nobody else has. It knows no folder: it cannot write files."""
+        return self._memory.MemoryAPI_kv()
+
+    def instructed(self, messages: Sequence[Message], scenario: str, memory: Any) -> list[Message]:
+        """A copy of the messages that begins with the package's instruction: setting and core memory."""
+        turns = [copy.deepcopy(list(messages))]
+        (told,) = self._model_utils.add_memory_instruction_system_prompt(turns, MEMORY, scenario, memory)
+        return list(told)
 
     def tools(self, entry: Entry) -> tuple[dict[str, Json], ...]:
         """Fresh OpenAI tool definitions: "." in names is "_", types are JSON schema's; may be empty."""
@@ -172,12 +173,15 @@ class BfclPackage:
         Raises BenchmarkError when the checker fails or the category has no reference answers; the message says
         nothing about them.
         """
-        try:
-            return self._judge(entry, list(calls))
-        except Exception as error:  # noqa: BLE001 - third-party evaluator; the error itself may quote the answer
-            failure = type(error).__name__
-        # Raised out here so that not even the context of the error leads to the answer.
-        raise BenchmarkError(f"the AST checker of bfcl-eval failed on task {entry.id} with {failure}")
+        return _verdict("AST", entry, partial(self._judge, entry, list(calls)))
+
+    def answers(self, entry: Entry, text: str) -> bool:
+        """Whether the official agentic checker finds an accepted answer in ``text``, as a word of its own.
+
+        It looks for the words alone: "not called Michael" passes where Michael does. Raises BenchmarkError like
+        ``accepts``.
+        """
+        return _verdict("agentic", entry, partial(self._mentions, entry, text))
 
     def _judge(self, entry: Entry, calls: list[dict[str, dict[str, Json]]]) -> bool:
         if not self._utils.is_function_calling_format_output(calls):
@@ -192,13 +196,28 @@ class BfclPackage:
         )
         return bool(verdict["valid"])
 
+    def _mentions(self, entry: Entry, text: str) -> bool:
+        return bool(self._agentic.agentic_checker(text, self._reference(entry))["valid"])
+
     def _reference(self, entry: Entry) -> Any:
         with self._lock:
             if entry.category not in self._answers:
                 with self._reading():
                     rows = self._utils.load_ground_truth_entry(entry.category)
-                self._answers[entry.category] = {row["id"]: row["ground_truth"] for row in rows}
+                # Memory questions have other ids than their answers; what they share is the place in the file.
+                ids = self.entries(MEMORY) if entry.category == MEMORY else [row["id"] for row in rows]
+                self._answers[entry.category] = {
+                    key: row["ground_truth"] for key, row in zip(ids, rows, strict=True)
+                }
             return self._answers[entry.category][entry.id]
+
+    def _rows(self, category: str, *, include_prereq: bool = False) -> list[dict[str, Any]]:
+        self._verified(category)
+        with self._reading():
+            rows: list[dict[str, Any]] = self._utils.load_dataset_entry(
+                category, include_prereq=include_prereq, include_language_specific_hint=False
+            )
+        return rows
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -215,11 +234,7 @@ class BfclPackage:
     def _verified(self, category: str) -> str:
         with self._lock:
             if category not in self._digests:
-                name, pin = f"BFCL_v4_{category}.json", _PINS[category]
-                digests = [_check_file(self._data / name, pin.questions)]
-                if pin.answers is not None:
-                    digests.append(_check_file(self._data / "possible_answer" / name, pin.answers))
-                self._digests[category] = ":".join(digests)
+                self._digests[category] = verified(self._data, category)
             return self._digests[category]
 
 
@@ -238,23 +253,20 @@ def shared_package() -> BfclPackage:
 
 def _entry(category: str, row: dict[str, Any]) -> Entry:
     messages = tuple(message for turn in row["question"] for message in turn)
-    return Entry(id=row["id"], category=category, messages=messages, functions=tuple(row["function"]))
+    functions = row["function"]
+    if category == MEMORY:
+        # What a function returns is no part of a tool's definition.
+        functions = [{key: value for key, value in f.items() if key != "response"} for f in functions]
+    return Entry(row["id"], category, messages, tuple(functions), row.get("scenario", ""))
 
 
-def _check_file(path: Path, pinned: str) -> str:
+def _verdict(checker: str, entry: Entry, judge: Callable[[], bool]) -> bool:
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise BenchmarkError(
-            f"cannot read {path.name} of bfcl-eval: {error.strerror}; reinstall: {_INSTALL}"
-        ) from None
-    if found != pinned:
-        raise BenchmarkError(
-            f"{path.parent.name}/{path.name} of bfcl-eval {VERSION} has SHA-256 {found}, expected {pinned}: "
-            f"the installed data was changed; reinstall with `pip install --force-reinstall --no-deps "
-            f"bfcl-eval=={VERSION}`"
-        )
-    return found
+        return judge()
+    except Exception as error:  # noqa: BLE001 - third-party evaluator; the error itself may quote the answer
+        failure = type(error).__name__
+    # Raised out here so that not even the context of the error leads to the answer.
+    raise BenchmarkError(f"the {checker} checker of bfcl-eval failed on task {entry.id} with {failure}")
 
 
 def _import(name: str) -> ModuleType:
@@ -263,7 +275,7 @@ def _import(name: str) -> ModuleType:
     except ImportError as error:
         raise MissingExtraError(
             f"bfcl-eval {VERSION} cannot be imported, {error.name or error} is missing "
-            f"(Python 3.11 or 3.12): {_INSTALL}"
+            f"(Python 3.11 or 3.12): {INSTALL}"
         ) from error
 
 

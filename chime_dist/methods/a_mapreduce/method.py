@@ -74,7 +74,7 @@ class AMapReduce:
     """The method. Any window is sound: a record is a delta, and a rewrite is made of the head at the turn.
 
     An episode asks the planner 1 (split) + subtasks (map) + 1 (reduce) times, and once more (projection) where
-    rules were recalled: ``2 + s + r`` with ``1 <= s <= max_subtasks`` and r 0 or 1. ``calls`` is the most of it.
+    rules were recalled: ``2 + s + r`` with ``1 <= s <= max_subtasks`` and r 0 or 1.
     """
 
     Options: ClassVar[type[Frozen]] = AMapReduceOptions
@@ -84,7 +84,10 @@ class AMapReduce:
 
     def __init__(self, options: AMapReduceOptions) -> None:
         self.options = options
-        self.calls: Mapping[Role, int] = {Role.PLANNER: 2 + options.max_subtasks + (1 if options.insights else 0)}
+
+    def calls(self, steps: int) -> Mapping[Role, int]:
+        """The most: as many subtasks as there may be, and a projection."""
+        return {Role.PLANNER: 2 + self.options.max_subtasks + (1 if self.options.insights else 0)}
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """Recall, project, split, map, reduce; then one executor call per step."""

@@ -66,9 +66,10 @@ class Chime:
         self.collections: Mapping[str, tuple[str, ...]] = dict.fromkeys(
             self._variant.banks.values(), (SCENARIO_VECTOR, EXPERIENCE_VECTOR)
         )
-        self.calls: Mapping[Role, int] = dict.fromkeys(
-            (Role.PLANNER, Role.GATE) if self._variant.reviewer else (Role.PLANNER,), 1
-        )
+
+    def calls(self, steps: int) -> Mapping[Role, int]:
+        """One plan, and one review where there is a reviewer."""
+        return dict.fromkeys((Role.PLANNER, Role.GATE) if self._variant.reviewer else (Role.PLANNER,), 1)
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """R2, S0 Eq. 4: one planner call, then one executor call per step."""

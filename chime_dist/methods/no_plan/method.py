@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-from chime_dist.core.episode import Role
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.model_call import Turn
 from chime_dist.engine.stateless import Stateless
@@ -21,7 +19,6 @@ class NoPlan(Stateless):
 
     Options: ClassVar[type[Frozen]] = NoPlanOptions
     name = "no_plan"
-    calls: Mapping[Role, int] = {}
 
     def __init__(self, options: NoPlanOptions) -> None:
         self.options = options

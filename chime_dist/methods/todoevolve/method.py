@@ -41,15 +41,18 @@ class TodoEvolve(Stateless):
     """Two calls of the planner before the first step (design, first list), and one before every eighth step after.
 
     An episode of n executor steps makes 2 + (n - 1) // ``adapt_every`` calls of the planner: 2 for up to 8 steps,
-    3 for 9 to 16, 4 for 17 to 24. ``calls`` holds the two that every episode makes.
+    3 for 9 to 16, 4 for 17 to 24.
     """
 
     Options: ClassVar[type[Frozen]] = TodoEvolveOptions
     name = "todoevolve"
-    calls: Mapping[Role, int] = {Role.PLANNER: 2}
 
     def __init__(self, options: TodoEvolveOptions) -> None:
         self.options = options
+
+    def calls(self, steps: int) -> Mapping[Role, int]:
+        """Design, first list, and the revisions."""
+        return {Role.PLANNER: 2 + (steps - 1) // self.options.adapt_every}
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """Design, list, execute with revisions. Each of them becomes a step of the trajectory."""

@@ -62,10 +62,13 @@ class Umem:
     name = "umem"
     collections: Mapping[str, tuple[str, ...]] = {LESSONS: (SCENARIO_VECTOR,)}
     max_window: int | None = None
-    calls: Mapping[Role, int] = {Role.PLANNER: 1, Role.GATE: 1}
 
     def __init__(self, options: UmemOptions) -> None:
         self.options = options
+
+    def calls(self, steps: int) -> Mapping[Role, int]:
+        """One plan, and one extraction."""
+        return {Role.PLANNER: 1, Role.GATE: 1}
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """One recall, one planner call, then one executor call per step."""

@@ -38,7 +38,10 @@ class WebAnchor(Stateless):
 
     def __init__(self, options: WebAnchorOptions) -> None:
         self.options = options
-        self.calls: Mapping[Role, int] = {Role.PLANNER: options.candidates + 1}
+
+    def calls(self, steps: int) -> Mapping[Role, int]:
+        """The plans, and the judging."""
+        return {Role.PLANNER: self.options.candidates + 1}
 
     async def attempt(self, ctx: EpisodeContext) -> None:
         """Sample, judge, execute. Every plan, its scores and the choice become steps of the trajectory."""

@@ -26,7 +26,7 @@ async def lease_findings(launch: LaunchDirectory) -> list[Finding]:
         url = _url(launch, cluster)
         if url is None:
             return []
-        connection = RedisConnection(url, patience_s=PATIENCE_S)
+        connection = RedisConnection(url, patience_s=PATIENCE_S, files=services.redis_files(cluster))
         try:
             pending = await pending_units(connection, RedisKeys(launch.id))
         finally:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from importlib.util import find_spec
 
 from chime_dist.adapters.models.llamacpp import LlamaCppSettings, model_file
+from chime_dist.adapters.vllm.need import need_of
 from chime_dist.config.cluster import LlamaCppEndpoint, ScriptedEndpoint
 from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel
+from chime_dist.config.serving import VllmEndpoint
 from chime_dist.core.episode import Json, Role
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.errors import BackboneError, ChimeDistError, EmbeddingError
@@ -53,18 +56,20 @@ async def backbone_findings(spec: LaunchSpec, runs: Sequence[PlannedRun]) -> Asy
             yield ok(f"backbone {name}", "scripted, in this process")
         elif isinstance(endpoint, LlamaCppEndpoint):
             yield _llamacpp(name, endpoint)
+        elif isinstance(endpoint, VllmEndpoint):
+            yield _vllm(name, endpoint)
         else:
-            for finding in await _probed(spec, model, _forms(name, runs)):
+            for finding in await probed(spec, model, forms_of(name, runs)):
                 yield finding
 
 
-def _forms(name: str, runs: Sequence[PlannedRun]) -> dict[str, set[str]]:
+def forms_of(name: str, runs: Sequence[PlannedRun]) -> dict[str, set[str]]:
     """The forms in which the backbone called ``name`` must answer, ``tools`` or a schema's name, and who asks."""
     forms: dict[str, set[str]] = {}
     for run in runs:
         executor = "action" if registry.benchmark(run.config.benchmark).action_mode == "json_schema" else _TOOLS
         asked = {Role.EXECUTOR: executor}
-        if Role.GATE in registry.method(run.config.method).calls:
+        if Role.GATE in registry.method(run.config.method).calls(steps=1):
             asked[Role.GATE] = "diagnosis"
         for role, form in asked.items():
             if run.config.backbone_of(role).name == name:
@@ -83,7 +88,8 @@ def _llamacpp(name: str, endpoint: LlamaCppEndpoint) -> Finding:
     return ok(check, f"llama.cpp with {model.name}; a launch starts it")
 
 
-async def _probed(spec: LaunchSpec, model: BackboneModel, forms: dict[str, set[str]]) -> list[Finding]:
+async def probed(spec: LaunchSpec, model: BackboneModel, forms: dict[str, set[str]]) -> list[Finding]:
+    """Ask a backbone that answers for a token and for each of ``forms``."""
     run = next(iter(spec.runs.values()))
     client = services.backbone(spec, model, run.requests.model_copy(update={"max_retries": 0}))
     try:
@@ -93,6 +99,16 @@ async def _probed(spec: LaunchSpec, model: BackboneModel, forms: dict[str, set[s
         return [first, *[await _form(client, model, form, sorted(roles)) for form, roles in sorted(forms.items())]]
     finally:
         await client.close()
+
+
+def _vllm(name: str, endpoint: VllmEndpoint) -> Finding:
+    check, router = f"backbone {name}", endpoint.router.command[0]
+    if shutil.which(router) is None:
+        fix = f"pip install 'chime-dist[serve]', or set cluster.endpoints.{name}.router.command"
+        return problem(check, f"there is no command {router!r} on this machine", fix)
+    return ok(
+        check, f"vLLM; a launch starts {endpoint.replicas} of it, each on {need_of(endpoint)}, and tries them"
+    )
 
 
 async def _one_token(client: Backbone, model: BackboneModel) -> Finding:

@@ -8,11 +8,12 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chime_dist.adapters.qdrant.server_calls import answers, connected
+from chime_dist.adapters.qdrant.server_calls import answers, check_version, connected
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.preflight import preflight
 from chime_dist.adapters.redis.server import SOCKET_PATH_LIMIT, EmbeddedRedis
-from chime_dist.config.cluster import QDRANT_URL, REDIS_URL, ClusterConfig
+from chime_dist.adapters.redis.tls import TlsFiles
+from chime_dist.config.cluster import QDRANT_URL, REDIS_URL, ClusterConfig, QdrantConfig
 from chime_dist.errors import ChimeDistError
 from chime_dist.wiring import services
 from chime_dist.wiring.health.finding import Finding, ok, problem, warning
@@ -31,11 +32,11 @@ async def redis_finding(cluster: ClusterConfig) -> Finding:
         return ok("redis", "not used: the queue is in this process")
     try:
         if redis.url is not None:
-            return await _fit(redis.url.reveal(), redis.assume_durable)
+            return await _fit(redis.url.reveal(), redis.assume_durable, services.redis_files(cluster))
         with tempfile.TemporaryDirectory(prefix="chime-doctor-") as folder:
             server = await EmbeddedRedis.start(Path(folder))
             try:
-                found = await _fit(server.url, assume_durable=False)
+                found = await _fit(server.url, False, TlsFiles())
                 length = len(str(server.socket).encode())
                 return ok("redis", f"{found.what}; its socket's path has {length} of {SOCKET_PATH_LIMIT} bytes")
             finally:
@@ -46,20 +47,20 @@ async def redis_finding(cluster: ClusterConfig) -> Finding:
         )
 
 
-async def _fit(url: str, assume_durable: bool) -> Finding:
-    connection = RedisConnection(url, patience_s=PATIENCE_S)
+async def _fit(url: str, assume_durable: bool, files: TlsFiles) -> Finding:
+    connection = RedisConnection(url, patience_s=PATIENCE_S, files=files)
     try:
-        await preflight(connection, assume_durable)
-        info = await connection.run("reading INFO", lambda: connection.commands.info("server"))
-        name = f"Redis {info['redis_version']} at {connection.address}"
-        if assume_durable:
-            return ok("redis", f"{name} does not evict; that it persists is assumed")
-        synced = await connection.run("reading CONFIG", lambda: connection.commands.config_get("appendfsync"))
+        fitness = await preflight(connection, assume_durable)
     finally:
         await connection.close()
-    if synced["appendfsync"] != "always":
+    name = f"Redis {fitness.version} at {connection.address}"
+    if fitness.appendfsync is None:
+        if fitness.eviction_assumed:
+            return ok("redis", f"{name}: that it persists and does not evict is assumed")
+        return ok("redis", f"{name} does not evict; that it persists is assumed")
+    if fitness.appendfsync != "always":
         lost = "a crash of its machine loses about a second of acknowledged work; finished episodes are kept"
-        return warning("redis", f"{name}: appendfsync is {synced['appendfsync']}, so {lost}", _SYNC_FIX)
+        return warning("redis", f"{name}: appendfsync is {fitness.appendfsync}, so {lost}", _SYNC_FIX)
     return ok("redis", f"{name} persists every write and does not evict")
 
 
@@ -74,19 +75,23 @@ async def qdrant_finding(spec: LaunchSpec) -> Finding:
         return ok(
             "qdrant", "not used: search is in this process" if qdrant.mode == "memory" else "embedded engine"
         )
-    key = qdrant.api_key.reveal() if qdrant.api_key is not None else None
     address = urlsplit(qdrant.url.reveal()).netloc.rpartition("@")[2]
-    client = connected(qdrant.url.reveal(), key, timeout_s=round(PATIENCE_S))
     try:
-        async with answers(f"Qdrant at {address}"):
-            found = await client.info()
-            # Without a key a server may tell its version and nothing else.
-            await client.get_collections()
+        return await _answering(qdrant, f"Qdrant at {address}")
     except ChimeDistError as error:
         return problem("qdrant", str(error), f"check cluster.qdrant.url and api_key, or {QDRANT_URL}")
+
+
+async def _answering(qdrant: QdrantConfig, where: str) -> Finding:
+    client = connected(*services.qdrant_address(qdrant), timeout_s=round(PATIENCE_S), patience_s=PATIENCE_S)
+    try:
+        async with answers(where):
+            version = await check_version(client, where)
+            # Without a key a server may tell its version and nothing else.
+            await client.get_collections()
     finally:
         await client.close()
-    return ok("qdrant", f"Qdrant {found.version} at {address} answers")
+    return ok("qdrant", f"{where} answers, version {version}")
 
 
 async def ray_finding(cluster: ClusterConfig) -> Finding:

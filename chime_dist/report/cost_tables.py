@@ -1,0 +1,119 @@
+"""Tables about what episodes cost and how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+from chime_dist.core.aggregate import rounded
+from chime_dist.core.episode import EndReason
+from chime_dist.report.document import CostLine, Report
+from chime_dist.report.layout import NOTHING, Label, Table, rate
+
+
+def per_success(report: Report, labels: Sequence[Label]) -> Table:
+    """What one solved episode cost; the unsolved ones beside it are paid for too."""
+    rows = []
+    for label, row in zip(labels, report.rows, strict=True):
+        for phase, cost in row.cost.items():
+            spent = (cost.asked.calls, cost.asked.prompt_tokens, cost.asked.completion_tokens)
+            per = (rounded(Fraction(n, cost.successes), 1) if cost.successes else NOTHING for n in spent)
+            rows.append((*label, phase, f"{cost.successes}/{cost.episodes}", *map(str, per)))
+    return Table(
+        title="Calls and tokens per success",
+        header=(
+            *("Benchmark", "Backbone", "Method", "Phase"),
+            "Successes / episodes",
+            "Calls",
+            "Prompt tokens",
+            "Completion tokens",
+        ),
+        rows=tuple(rows),
+        names=4,
+    )
+
+
+def cost(report: Report, labels: Sequence[Label]) -> Table:
+    """What was asked of which role."""
+    rows: list[tuple[str, ...]] = []
+    for label, row in zip(labels, report.rows, strict=True):
+        for phase, cost in row.cost.items():
+            episodes = (str(cost.episodes), f"{cost.mean_duration_s:.1f}")
+            if not cost.usage:
+                rows.append((*label, phase, NOTHING, *episodes, "0", "0", "0", "0", "0"))
+            for role, spent in cost.usage.items():
+                counts = (
+                    spent.calls,
+                    spent.requests,
+                    spent.prompt_tokens,
+                    spent.cached_tokens,
+                    spent.completion_tokens,
+                )
+                rows.append((*label, phase, role, *episodes, *map(str, counts)))
+    return Table(
+        title="Calls and tokens by role",
+        header=(
+            "Benchmark",
+            "Backbone",
+            "Method",
+            "Phase",
+            "Role",
+            "Episodes",
+            "Mean seconds",
+            "Calls",
+            "Requests",
+            "Prompt tokens",
+            "of them cached",
+            "Completion tokens",
+        ),
+        rows=tuple(rows),
+        names=5,
+    )
+
+
+def ends(report: Report, labels: Sequence[Label]) -> Table:
+    """Every end but a benchmark's own: caps, unusable replies, infra."""
+
+    def found(cost: CostLine) -> Mapping[str, int]:
+        return {reason.value: count for reason, count in cost.ends.items() if reason is not EndReason.SCORED}
+
+    return _shares(report, labels, "Episodes that did not end by themselves", "End", found)
+
+
+def flags(report: Report, labels: Sequence[Label]) -> Table:
+    """Remarks of benchmarks that make some; see ``ports.Observation``."""
+    return _shares(report, labels, "What the benchmark remarked", "Flag", lambda cost: cost.flags)
+
+
+def _shares(
+    report: Report, labels: Sequence[Label], title: str, what: str, count: Callable[[CostLine], Mapping[str, int]]
+) -> Table:
+    rows = [
+        (*label, phase, name, str(number), rate(Fraction(number, cost.episodes)))
+        for label, row in zip(labels, report.rows, strict=True)
+        for phase, cost in row.cost.items()
+        for name, number in count(cost).items()
+    ]
+    return Table(
+        title=title,
+        header=("Benchmark", "Backbone", "Method", "Phase", what, "Episodes", "% of phase"),
+        rows=tuple(rows),
+        names=5,
+    )
+
+
+def left_out(report: Report, labels: Sequence[Label]) -> Table:
+    """Where prompts were cut (R36)."""
+    rows = [
+        (*label, phase, role, str(spent.left_out), str(spent.calls))
+        for label, row in zip(labels, report.rows, strict=True)
+        for phase, cost in row.cost.items()
+        for role, spent in cost.usage.items()
+        if spent.left_out
+    ]
+    return Table(
+        title="Observations left out of prompts that were too long",
+        header=("Benchmark", "Backbone", "Method", "Phase", "Role", "Left out", "Calls"),
+        rows=tuple(rows),
+        names=5,
+    )
