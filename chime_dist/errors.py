@@ -55,6 +55,10 @@ class BenchmarkError(ChimeDistError):
     """A benchmark's package, data or evaluator failed; never the agent's fault (outcome infra)."""
 
 
+class MethodError(ChimeDistError):
+    """A method broke, or answered what no bank can hold; nothing of it was committed. Names the method."""
+
+
 class EmbeddingError(ChimeDistError):
     """A text could not be embedded (empty, non-finite vector, wrong dimension, endpoint down)."""
 

@@ -15,13 +15,19 @@ YOUNG = 50_000
 """New objects after which the collector looks at the youngest; a cycle is garbage for a few MB longer."""
 
 
+def collect_rarely() -> None:
+    """Collect after every ``YOUNG`` new objects and not every 700; a rarer pace of the process itself is kept."""
+    young, *older = gc.get_threshold()
+    # A first threshold of 0 means that collections are switched off.
+    if 0 < young < YOUNG:
+        gc.set_threshold(YOUNG, *older)
+
+
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect after every ``YOUNG`` new objects and not every 700; a rarer pace of the process itself is kept."""
+    """``collect_rarely``, and afterwards as before."""
     before = gc.get_threshold()
-    # A first threshold of 0 means that collections are switched off.
-    if 0 < before[0] < YOUNG:
-        gc.set_threshold(YOUNG, *before[1:])
+    collect_rarely()
     try:
         yield
     finally:

@@ -143,6 +143,13 @@ def sweep(launch: str, *, over: bool = False) -> int:
     return ended
 
 
+def orphans(launch: str) -> list[str]:
+    """Commands of the children that ``sweep`` would end now; empty where there is no ``/proc``."""
+    if sys.platform != "linux":
+        return []
+    return [child.command for child in _children(launch) if not child.owner.alive]
+
+
 def _end(doomed: list[_Process]) -> None:
     for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, _KILL_WAIT_S)):
         for process in doomed:

@@ -38,6 +38,20 @@ Set = Annotated[
         "--set", metavar="PATH=VALUE", help="Change the config, e.g. protocol.window=1. May be repeated."
     ),
 ]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens", metavar="N", help="Pause after so many tokens of the whole launch: cluster.limits.tokens."
+    ),
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option("--max-cost", metavar="X", help="Likewise for money, by the endpoints' prices: limits.cost."),
+]
+MaxWall = Annotated[
+    str | None,
+    typer.Option("--max-wall", metavar="S", help="Likewise for time, e.g. 2h30m or 900: limits.wall_s."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only where the results are.")]
 LaunchPath = Annotated[Path, typer.Argument(metavar="DIR", help="A launch's folder, or runs/latest.")]
 
@@ -68,6 +82,9 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run; start and write nothing.")
     ] = False,
+    max_tokens: MaxTokens = None,
+    max_cost: MaxCost = None,
+    max_wall: MaxWall = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -77,9 +94,10 @@ def sweep(
     """
     from chime_dist.cli import launching
 
-    limits = [] if limit is None else [f"protocol.limit={limit}"]
+    tasks = [] if limit is None else [f"protocol.limit={limit}"]
+    changes = [*(overrides or ()), *tasks, *_limits(max_tokens, max_cost, max_wall)]
     manner = launching.Manner(as_json, quiet)
-    _exit(launching.sweep(_session(context), file, [*(overrides or ()), *limits], dry_run, manner))
+    _exit(launching.sweep(_session(context), file, changes, dry_run, manner))
 
 
 @app.command()
@@ -87,16 +105,21 @@ def resume(
     context: typer.Context,
     directory: LaunchPath,
     overrides: Set = None,
+    max_tokens: MaxTokens = None,
+    max_cost: MaxCost = None,
+    max_wall: MaxWall = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a launch: what is there is kept, what is owed is run.
 
-    Results may grow (more epochs, orderings, methods), never change; cluster settings may always change.
+    Results may grow (more epochs, orderings, methods), never change; cluster settings may always change. What a
+    limit counts began with the launch, and a limit stays until it is changed.
     """
     from chime_dist.cli import launching
 
-    _exit(launching.resume(_session(context), directory, overrides or (), launching.Manner(as_json, quiet)))
+    changes = [*(overrides or ()), *_limits(max_tokens, max_cost, max_wall)]
+    _exit(launching.resume(_session(context), directory, changes, launching.Manner(as_json, quiet)))
 
 
 @app.command()
@@ -130,6 +153,46 @@ def show(
 
 
 @app.command()
+def watch(
+    directory: LaunchPath,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", metavar="S", min=0.1, help="Seconds from one look to the next.")
+    ] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document per look, a line each.")] = False,
+) -> None:
+    """Watch a launch that another terminal runs: progress, rate, success, tokens, cost, outages, events.
+
+    Ends with the launch and its exit code: 0 complete, 75 preempted, else 3. Ctrl-C ends only the watching.
+    """
+    from chime_dist.cli import watching
+
+    _exit(watching.watch(directory, once, interval_s, as_json))
+
+
+@app.command()
+def clean(
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Launches' folders, or runs/latest.")
+    ],
+    results: Annotated[
+        bool, typer.Option("--results/--keep-results", help="Remove the launch's folder as well.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what launches left outside their folders: keys, points, embedded state, stray processes.
+
+    Results stay readable, and an incomplete launch can still be resumed: it rebuilds the rest. A launch that runs
+    is refused.
+    """
+    from chime_dist.cli import cleaning
+
+    _exit(cleaning.clean_launches(directories, results, cleaning.Manner(yes, dry_run, as_json)))
+
+
+@app.command()
 def report(
     directory: LaunchPath,
     partial: Annotated[
@@ -158,6 +221,35 @@ def report(
     from chime_dist.cli import inspecting
 
     _exit(inspecting.report(directory, partial, denominator, compare, "json" if as_json else form))
+
+
+@app.command()
+def analyze(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Which question; --list names them.", show_default=False)
+    ] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="A launch's folder, or runs/latest.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png", help="The picture; a CSV goes beside it. In the launch's report where left out."
+        ),
+    ] = None,
+    wanted_list: Annotated[bool, typer.Option("--list", help="Name the analyses, and what they show.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a question about a complete launch by a table, a picture and a CSV file; needs the extra plots."""
+    from chime_dist.cli import analyzing
+
+    if wanted_list:
+        analyzing.list_analyses(as_json)
+        return
+    if name is None or directory is None:
+        raise typer.BadParameter("say which analysis of which launch: analyze NAME DIR (--list has the names)")
+    analyzing.analyze(name, directory, out, as_json)
 
 
 @app.command()
@@ -205,6 +297,11 @@ def serve(
     if file is None:
         raise typer.BadParameter("say which FILE holds this backbone: chime-dist serve NAME FILE")
     _exit(serving.serve_until_interrupted(_session(context), target, file, overrides or (), as_json))
+
+
+def _limits(tokens: int | None, cost: float | None, wall: str | None) -> list[str]:
+    given = {"tokens": tokens, "cost": cost, "wall_s": wall}
+    return [f"cluster.limits.{name}={value}" for name, value in given.items() if value is not None]
 
 
 def _session(context: typer.Context) -> Session:

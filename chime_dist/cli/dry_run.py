@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from chime_dist.cli.output import counted
@@ -16,6 +15,8 @@ from chime_dist.config.sweep import SweepConfig
 from chime_dist.core.episode import Json, Role
 from chime_dist.core.estimate import Tokens, asked_by_benchmark, disk_bytes, tokens
 from chime_dist.ports import Benchmark, Method, PreparedBenchmark
+from chime_dist.report.layout import Table
+from chime_dist.report.terminal import Fitted
 from chime_dist.wiring import paper_benchmarks, registry
 from chime_dist.wiring.plans import PlannedRun, shortfalls
 
@@ -171,7 +172,7 @@ class Outline:
         about, at_most = sum(self.calls.values()), sum(self.calls_at_most.values())
         by_role = ", ".join(f"{role} {count:,}" for role, count in self.calls.items())
         return [
-            self._table(),
+            Fitted(self._table()),
             Text(f"{counted(len(self.runs), 'run')}, {counted(self.episodes, 'episode')}"),
             *(Text(f"NOT INSTALLED {line}", style="bold yellow") for line in self.missing),
             Text(f"About {about:,} model calls ({by_role}), at most {at_most:,}"),
@@ -194,31 +195,36 @@ class Outline:
         ]
 
     def _table(self) -> Table:
-        """The runs, those that differ in their ordering only on one line."""
-        table = Table(title=Text(f"Sweep {self.sweep}, not started"), title_justify="left")
-        for name in ("Benchmark", "Method", "Backbone", "Orderings"):
-            table.add_column(name, overflow="fold")
-        for name in ("Train x epochs", "Eval", "Window", "Episodes", "Calls", "Tokens"):
-            table.add_column(name, justify="right")
+        """The runs, those that differ in nothing but their ordering on one line."""
         groups: dict[tuple[object, ...], list[RunOutline]] = {}
         for run in self.runs:
             shape = (run.train, run.epochs, run.eval, run.window)
-            groups.setdefault((run.benchmark, run.method, run.backbone, *shape), []).append(run)
-        for members in groups.values():
-            first = members[0]
-            table.add_row(
-                first.benchmark,
-                first.method,
-                first.backbone,
-                ", ".join(str(run.ordering) for run in members),
-                f"{first.train} x {first.epochs}",
-                str(first.eval),
-                str(first.window),
-                f"{sum(run.episodes for run in members):,}",
-                _short(sum(sum(run.calls.values()) for run in members)),
-                _short(sum(sum(size) for run in members for size in run.tokens.values())),
-            )
-        return table
+            groups.setdefault((run.benchmark, run.backbone, run.method, *shape), []).append(run)
+        return Table(
+            title=f"Sweep {self.sweep}, not started",
+            header=(
+                *("Benchmark", "Backbone", "Method", "Orderings"),
+                *("Train x epochs", "Eval", "Window", "Episodes", "Calls", "Tokens"),
+            ),
+            rows=tuple(_line(members) for members in groups.values()),
+            names=4,
+        )
+
+
+def _line(members: Sequence[RunOutline]) -> tuple[str, ...]:
+    first = members[0]
+    return (
+        first.benchmark,
+        first.backbone,
+        first.method,
+        ", ".join(str(run.ordering) for run in members),
+        f"{first.train} x {first.epochs}",
+        str(first.eval),
+        str(first.window),
+        f"{sum(run.episodes for run in members):,}",
+        _short(sum(sum(run.calls.values()) for run in members)),
+        _short(sum(sum(size) for run in members for size in run.tokens.values())),
+    )
 
 
 def _prerequisites(runs: Sequence[PlannedRun]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from chime_dist.cli.interruption import Interruptions
 from chime_dist.cli.invocation import program, suggested
 from chime_dist.cli.output import abandon_stdout, counted, say, show, show_json, show_text, terminal
 from chime_dist.cli.progress import Display, Lines, LiveTable, Silence, Watch
+from chime_dist.cli.spending_view import go_on_beyond
 from chime_dist.config.loading import load_sweep
 from chime_dist.core.episode import Json
 from chime_dist.engine.driver import Ending
@@ -106,7 +107,7 @@ def _driven(session: Session, launch: Launch, manner: Manner) -> ExitCode:
     with session.log_to(directory.log_file):
         try:
             with _display(manner) as display:
-                watch = Watch(display)
+                watch = Watch(display, lambda: launch.books.spent if launch.books is not None else None)
                 ending = asyncio.run(_drive(launch, watch, manner))
         except Exception as error:
             if isinstance(error, ChimeDistError):
@@ -192,6 +193,8 @@ def _ending_lines(launch: Launch, ending: Ending | None) -> list[str]:
     if ending is Ending.INCOMPLETE:
         why = launch.reason or "some eval episodes ended infra"
         return [f"Incomplete: {why}; {go_on}", *_last_failures(launch)]
+    if ending is Ending.PAUSED and launch.books is not None and (reached := launch.books.reached) is not None:
+        return [f"Paused: {launch.reason}. Go on with a higher one: {go_on_beyond(path, reached)}"]
     if ending is Ending.PAUSED:
         return [f"Paused: {launch.reason}. Repair the cause, then {go_on}", *_last_failures(launch)]
     return []

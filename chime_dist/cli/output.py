@@ -61,6 +61,12 @@ def show_json(document: Json) -> None:
     show_text(f"{text}\n")
 
 
+def show_json_line(document: Json) -> None:
+    """One of several results for programs: a line of its own."""
+    plain = pydantic_core.to_jsonable_python(document)
+    show_text(f"{json.dumps(plain, ensure_ascii=False, allow_nan=False)}\n")
+
+
 def abandon_stdout() -> None:
     """After a BrokenPipeError: nobody reads any more, and what is still buffered must not raise again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

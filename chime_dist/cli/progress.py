@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chime_dist.cli.output import counted, say
+from chime_dist.core.spending import Spent, money
 from chime_dist.engine.driver import Progress
 
 log = structlog.get_logger()
@@ -27,7 +28,7 @@ PACE_WINDOW_S = 120.0
 """How far back the rate looks, in seconds."""
 LINE_EVERY_S = 10.0
 """Shortest time between two lines where there is no terminal, in seconds."""
-_LINES_KEPT_FREE = 9
+_LINES_KEPT_FREE = 10
 """Of the terminal's height: title, header, borders, sums, and what is said above."""
 _BAR_WIDTH = 10
 _LABEL_WIDTH = 24
@@ -99,11 +100,17 @@ class Totals:
         return self.head + self.evaluated
 
     @property
+    def success_rate(self) -> float | None:
+        """Share of successes among the scored, 0 to 1, train and eval together; None before the first."""
+        scored = self.outcomes.get("success", 0) + self.outcomes.get("failure", 0)
+        return self.outcomes.get("success", 0) / scored if scored else None
+
+    @property
     def planned(self) -> int:
         """All episodes of the launch."""
         return self.train + self.eval
 
-    def line(self, pace: Pace) -> str:
+    def line(self, pace: Pace, spent: Spent | None = None) -> str:
         """One line of text."""
         parts = [
             f"train {self.position}/{self.train} (committed {self.head})",
@@ -111,6 +118,7 @@ class Totals:
             f"{self.in_flight} in flight",
             *(f"{name.replace('_', ' ')} {count}" for name, count in self.outcomes.items()),
             pace_text(pace, self.planned - self.done),
+            *([spent_text(spent)] if spent is not None else []),
         ]
         return f"progress: {counted(self.runs, 'run')}, {', '.join(parts)}"
 
@@ -121,6 +129,11 @@ def pace_text(pace: Pace, left: int) -> str:
     if rate is None or eta is None:
         return f"{left} left"
     return f"{rate:.1f} episodes/min, {left} left, ETA {eta}"
+
+
+def spent_text(spent: Spent) -> str:
+    """Tokens and money in words."""
+    return f"{spent.tokens:,} tokens, cost {money(spent.cost, spent.currency)}"
 
 
 def short_labels(run_ids: Sequence[str]) -> dict[str, str]:
@@ -146,15 +159,15 @@ def short_labels(run_ids: Sequence[str]) -> dict[str, str]:
 class Display(AbstractContextManager["Display"], Protocol):
     """Something that shows progress between its start and its end."""
 
-    def show(self, runs: Sequence[Progress]) -> None:
-        """The newest report."""
+    def show(self, runs: Sequence[Progress], spent: Spent | None = None) -> None:
+        """The newest report, and what is spent where that is known."""
         ...
 
 
 class Silence:
     """``Display`` for ``--quiet``."""
 
-    def show(self, runs: Sequence[Progress]) -> None:
+    def show(self, runs: Sequence[Progress], spent: Spent | None = None) -> None:
         """Nothing."""
 
     def __enter__(self) -> Self:
@@ -174,20 +187,21 @@ class Lines:
         self._write = write
         self._pace = Pace()
         self._written_at: float | None = None
-        self._pending: Totals | None = None
+        self._pending: tuple[Totals, Spent | None] | None = None
 
-    def show(self, runs: Sequence[Progress]) -> None:
+    def show(self, runs: Sequence[Progress], spent: Spent | None = None) -> None:
         """See ``Display``."""
-        now = self._clock()
-        self._pending = Totals.of(runs)
-        self._pace.see(now, self._pending.done)
+        now, totals = self._clock(), Totals.of(runs)
+        self._pending = totals, spent
+        self._pace.see(now, totals.done)
         if self._written_at is None or now - self._written_at >= LINE_EVERY_S:
             self._flush()
             self._written_at = now
 
     def _flush(self) -> None:
         if self._pending is not None:
-            self._write(self._pending.line(self._pace))
+            totals, spent = self._pending
+            self._write(totals.line(self._pace, spent))
             self._pending = None
 
     def __enter__(self) -> Self:
@@ -200,7 +214,7 @@ class Lines:
 
 
 class LiveTable:
-    """``Display`` on a terminal: one row per run, those with work first, and the sums."""
+    """``Display`` on a terminal: ``progress_view``, again and again."""
 
     def __init__(self, console: Console, clock: Monotonic = time.monotonic) -> None:
         self._console = console
@@ -208,28 +222,11 @@ class LiveTable:
         self._pace = Pace()
         self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=True)
 
-    def show(self, runs: Sequence[Progress]) -> None:
+    def show(self, runs: Sequence[Progress], spent: Spent | None = None) -> None:
         """See ``Display``."""
         self._pace.see(self._clock(), Totals.of(runs).done)
-        self._live.update(self._rendered(runs), refresh=True)
-
-    def _rendered(self, runs: Sequence[Progress]) -> RenderableType:
-        room = max(3, self._console.height - _LINES_KEPT_FREE)
-        shown = sorted(runs, key=lambda run: (run.in_flight == 0, _done(run)))[:room]
-        table = Table("run", "", "train", "bank", "eval", "open", "success", "failure", "infra", "gate\nerrors")
-        for column in table.columns[2:]:
-            column.justify, column.overflow = "right", "fold"
-        labels = short_labels([run.run_id for run in runs])
-        # Words stay whole where there is room; a name beyond that goes on in the next line.
-        table.columns[0].min_width = min(_LABEL_WIDTH, max(map(len, labels.values()), default=0))
-        for run in runs:
-            if run in shown:
-                table.add_row(*_row(run, labels[run.run_id]))
-        totals = Totals.of(runs)
-        sums = f"{totals.done}/{totals.planned} episodes, {pace_text(self._pace, totals.planned - totals.done)}"
-        if len(shown) < len(runs):
-            sums += f"; {len(runs) - len(shown)} more runs have nothing open or are done"
-        return Group(table, Text(sums))
+        room = self._console.height - _LINES_KEPT_FREE
+        self._live.update(Group(*progress_view(runs, self._pace, spent, room)), refresh=True)
 
     def __enter__(self) -> Self:
         self._live.__enter__()
@@ -240,6 +237,30 @@ class LiveTable:
     ) -> None:
         with suppress(OSError):
             self._live.__exit__(kind, error, trace)
+
+
+def progress_view(
+    runs: Sequence[Progress], pace: Pace, spent: Spent | None, room: int
+) -> tuple[RenderableType, ...]:
+    """One row per run, those with work first and at most ``room`` of them (3 at least), and the sums."""
+    shown = sorted(runs, key=lambda run: (run.in_flight == 0, _done(run)))[: max(3, room)]
+    table = Table("run", "", "train", "bank", "eval", "open", "success", "failure", "infra", "gate\nerrors")
+    for column in table.columns[2:]:
+        column.justify, column.overflow = "right", "fold"
+    labels = short_labels([run.run_id for run in runs])
+    # Words stay whole where there is room; a name beyond that goes on in the next line.
+    table.columns[0].min_width = min(_LABEL_WIDTH, max(map(len, labels.values()), default=0))
+    for run in runs:
+        if run in shown:
+            table.add_row(*_row(run, labels[run.run_id]))
+    totals = Totals.of(runs)
+    sums = f"{totals.done}/{totals.planned} episodes, {pace_text(pace, totals.planned - totals.done)}"
+    if len(shown) < len(runs):
+        sums += f"; {len(runs) - len(shown)} more runs have nothing open or are done"
+    parts = [spent_text(spent)] if spent is not None else []
+    if (rate := totals.success_rate) is not None:
+        parts.insert(0, f"{100 * rate:.1f} % success so far")
+    return (table, Text(sums), Text(", ".join(parts))) if parts else (table, Text(sums))
 
 
 def _done(run: Progress) -> bool:
@@ -262,8 +283,10 @@ def _row(run: Progress, label: str) -> tuple[RenderableType, ...]:
 class Watch:
     """What a launch reports to. Keeps the newest report, and never raises: a display is not worth a run."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, spent: Callable[[], Spent | None] = lambda: None) -> None:
+        """``spent`` tells what is spent by now."""
         self._display: Display | None = display
+        self._spent = spent
         self._newest: Sequence[Progress] = ()
 
     def __call__(self, runs: Sequence[Progress]) -> None:
@@ -272,7 +295,7 @@ class Watch:
         if self._display is None:
             return
         try:
-            self._display.show(runs)
+            self._display.show(runs, self._spent())
         except Exception:
             log.exception("progress.display_failed")
             self._display = None

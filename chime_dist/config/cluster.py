@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from chime_dist.config.policy import EndpointPrice, LimitPolicy
 from chime_dist.config.schema import ConfigModel, Name
 from chime_dist.config.secrets import Interpolated, Secret, SecretUrl
 from chime_dist.config.serving import VllmEndpoint
@@ -142,6 +143,8 @@ class HttpEndpoint(ConfigModel):
     headers: dict[str, Secret] = {}
     """Sent with every request. ``Authorization`` may be one of them only without ``api_key`` and without
     credentials in ``url``, which become that header too."""
+    price: EndpointPrice | None = None
+    """Of a million tokens, for reports and ``limits.cost``; None where it is not known."""
     limits: PaceLimits = PaceLimits()
     """What the server takes; all callers of a launch keep them together."""
 
@@ -167,6 +170,8 @@ class ScriptedEndpoint(ConfigModel):
     kind: Literal["scripted"]
     latency_s: tuple[float, float] = Field(default=(0.0, 0.0), strict=False)
     """Shortest and longest time a reply takes, in seconds."""
+    price: EndpointPrice | None = None
+    """Of a million tokens, for reports and ``limits.cost``; None where it is not known."""
 
     @model_validator(mode="after")
     def _check(self) -> ScriptedEndpoint:
@@ -187,6 +192,16 @@ class LlamaCppEndpoint(ConfigModel):
     slot_tokens: Count = 2048
     """Context of one slot, in tokens."""
     threads: Count = 1
+    price: EndpointPrice | None = None
+    """Of a million tokens, for reports and ``limits.cost``; None where it is not known."""
+
+
+class MetricsConfig(ConfigModel):
+    """Where the driver serves ``/metrics`` to Prometheus. It has no access control: keep it inside."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=9090, ge=0, le=65535)
+    """0 picks a free one, which is told."""
 
 
 def _endpoint_kind(data: Any) -> str:
@@ -224,6 +239,10 @@ class ClusterConfig(ConfigModel):
     """Consecutive infra positions that pause a launch; the last of them is not committed."""
     outage_patience_s: Seconds = 1800.0
     """How long a backbone may be down before the launch pauses; until then it waits."""
+    metrics: MetricsConfig | None = None
+    """None gathers and serves none."""
+    limits: LimitPolicy = LimitPolicy()
+    """What the launch may spend, over all its drivers; where a limit is reached it pauses."""
     runs_dir: str = Field(default="runs", min_length=1)
     """Results; may be on a shared disk."""
     state_dir: str | None = Field(default=None, min_length=1)
@@ -240,7 +259,15 @@ class ClusterConfig(ConfigModel):
     def _check(self) -> ClusterConfig:
         if self.workers > self.slots:
             raise ValueError(f"workers ({self.workers}) cannot outnumber slots ({self.slots}): lower workers")
+        currencies = sorted({price.currency for price in self.prices.values()})
+        if len(currencies) > 1:
+            raise ValueError(f"prices are in {' and '.join(currencies)}: write all of them in one currency")
         return self
+
+    @property
+    def prices(self) -> dict[str, EndpointPrice]:
+        """By endpoint, of those that have one."""
+        return {name: point.price for name, point in self.endpoints.items() if point.price is not None}
 
     @property
     def caps(self) -> dict[str, int]:

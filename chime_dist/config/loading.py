@@ -77,6 +77,13 @@ def _unusable(document: Document, sweep: SweepConfig) -> list[Problem]:
         document.problem(path, f"no cluster.endpoints.{name} says where it is served; {suggestion(name, known)}")
         for path, name in sweep.missing_endpoints().items()
     ]
+    problems += [
+        document.problem(
+            ("cluster", "endpoints", name),
+            "has no price, so cluster.limits.cost cannot be kept; write e.g. price: {input: 0.10, output: 0.40}",
+        )
+        for name in sweep.unpriced_endpoints()
+    ]
     if (reason := unreachable(sweep.cluster)) is not None:
         problems.append(document.problem(("cluster",), reason))
     return problems

@@ -1,13 +1,15 @@
-"""The protocol of a run and its limits in time."""
+"""The protocol of a run and its limits in time, and what a launch may spend."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from chime_dist.config.schema import ConfigModel
+from chime_dist.core.duration import seconds_in
 from chime_dist.core.retry import RetryPolicy
+from chime_dist.core.spending import Limits, Price
 
 
 class ProtocolSpec(ConfigModel):
@@ -48,6 +50,25 @@ class EpisodePolicy(ConfigModel):
 
     deadline_s: float = Field(default=3600.0, gt=0)
     """Wall clock of one attempt, every model call and wait included (R37, R39)."""
+
+
+def _read_duration(data: Any) -> Any:
+    return seconds_in(data) if isinstance(data, str) else data
+
+
+class LimitPolicy(Limits):
+    """What a launch may spend before it pauses, as written in a config."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+    wall_s: Annotated[float | None, BeforeValidator(_read_duration)] = Field(default=None, gt=0)
+    """Seconds, or a text such as ``2h30m``; see ``core.spending.Spent.wall_s``."""
+
+
+class EndpointPrice(Price):
+    """What an endpoint asks for a million tokens, as written in a config."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
 
 def deadline_warning(requests: RequestPolicy, episode: EpisodePolicy) -> str | None:

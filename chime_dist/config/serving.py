@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from chime_dist.config.policy import EndpointPrice
 from chime_dist.config.schema import ConfigModel
 from chime_dist.config.secrets import Secret
 from chime_dist.core.episode import Json
@@ -80,6 +81,8 @@ class VllmEndpoint(ConfigModel):
     command: Words = ("vllm", "serve")
     """How vLLM is started on a node; one that does not end in ``serve`` gets its model as ``--model``."""
     router: RouterConfig = RouterConfig()
+    price: EndpointPrice | None = None
+    """What a million tokens cost, e.g. in rented GPUs; None where it is not known."""
     placement_timeout_s: Patience = 300.0
     """How long the cluster may take to have room for a replica."""
     start_timeout_s: Patience = 1800.0

@@ -62,6 +62,13 @@ class SweepConfig(ConfigModel):
             needed["embedder",] = EMBEDDER_ENDPOINT
         return {path: name for path, name in needed.items() if name not in self.cluster.endpoints}
 
+    def unpriced_endpoints(self) -> list[str]:
+        """Endpoints without a price although ``cluster.limits.cost`` needs it of every model that is asked."""
+        if self.cluster.limits.cost is None:
+            return []
+        asked = dict.fromkeys(model.name for model in (*self.backbones, *self.roles.values()))
+        return [name for name in asked if name in self.cluster.endpoints and name not in self.cluster.prices]
+
     def warnings(self) -> list[str]:
         """What is allowed and may surprise, in words. The window is compared with the train size later, when
         the benchmark's tasks are known (``policy.window_warning``)."""

@@ -100,7 +100,10 @@ USUAL_STEPS: Mapping[str, int] = MappingProxyType({"tau2": 20, "vitabench": 30, 
 _OTHERS_TURNS: Mapping[str, Mapping[Role, int]] = MappingProxyType(
     {"tau2": {Role.USER_SIMULATOR: 2}, "vitabench": {Role.USER_SIMULATOR: 4}}
 )
-"""Executor turns to one turn of a role that the benchmark asks."""
+"""Executor turns to one turn of a role that the benchmark asks on the way."""
+
+_JUDGED = frozenset({"vitabench"})
+"""Benchmarks whose evaluator asks a model, counted as once per episode."""
 
 
 def tokens(benchmark: str, calls: Mapping[Role, int]) -> dict[Role, Tokens]:
@@ -114,7 +117,8 @@ def tokens(benchmark: str, calls: Mapping[Role, int]) -> dict[Role, Tokens]:
 
 def asked_by_benchmark(benchmark: str, steps: int) -> dict[Role, int]:
     """Model calls of the benchmark's own roles in an episode of so many executor steps, rounded up."""
-    return {role: -(-steps // turns) for role, turns in _OTHERS_TURNS.get(benchmark, {}).items()}
+    judge = {Role.JUDGE: 1} if benchmark in _JUDGED else {}
+    return {role: -(-steps // turns) for role, turns in _OTHERS_TURNS.get(benchmark, {}).items()} | judge
 
 
 def disk_bytes(benchmark: str, train: int, evaluated: int, vectors: int, dim: int) -> int:

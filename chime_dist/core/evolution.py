@@ -254,9 +254,10 @@ class _Draft:
     def _nearest(self, stage: Stage, name: str, query: Vector) -> _Nearest | None:
         """The most similar memory that this commit leaves in the bank; of equal ones the lowest id (R30, R33)."""
         matrix = self.state.matrix(self.banks[stage], name)
-        pairs = zip(matrix.ids, similarities(query, matrix.rows), strict=True)
-        left = (_Nearest(item, sim) for item, sim in pairs if item not in self.pruned)
-        return max(left, key=lambda nearest: nearest.sim, default=None)
+        sims = similarities(query, matrix.rows)
+        left = (row for row, item in enumerate(matrix.ids) if item not in self.pruned)
+        best = max(left, key=sims.__getitem__, default=None)
+        return None if best is None else _Nearest(matrix.ids[best], sims[best])
 
     def _payload(self, record: Record) -> MemoryPayload:
         return self.moved.get(record.id) or MemoryPayload.of(record)

@@ -17,14 +17,11 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.retry import RetryPolicy
 
 MINUTE_S = 60.0
 BURST_SHARE = 12
 """A bucket holds this part of a minute's allowance."""
-FIRST_PAUSE_S = 1.0
-"""Pause after the first slow-down in a row; it doubles with every further one."""
-LONGEST_PAUSE_S = 60.0
-"""Longest pause that we choose; a server's Retry-After may ask for more."""
 RAMP_S = 2.0
 """So long after a pause calls are let in one by one."""
 RAMP_GAP_S = 0.05
@@ -48,6 +45,24 @@ class PaceLimits(Frozen):
     def any(self) -> bool:
         """Whether there is a limit at all."""
         return (self.requests_per_minute, self.tokens_per_minute, self.max_in_flight) != (None, None, None)
+
+
+class Pauses(Frozen):
+    """How long everybody waits after a slow-down; a server's Retry-After may ask for more."""
+
+    first_s: float = Field(default=1.0, ge=0)
+    """After the first in a row; it doubles with every further one."""
+    longest_s: float = Field(default=60.0, ge=0)
+
+    @classmethod
+    def beside(cls, retry: RetryPolicy) -> Pauses:
+        """[U] A fiftieth and a tenth of what a refused caller waits itself: 1 s and 60 s beside R37's 50 and 600."""
+        return cls(first_s=retry.base_interval_s / 50, longest_s=retry.cap_s / 10)
+
+    def after(self, slow_downs: int) -> float:
+        """Seconds after the ``slow_downs``-th in a row (1-based)."""
+        # Bounded, because 2.0 to a four-digit power does not fit a float.
+        return min(self.longest_s, self.first_s * 2.0 ** min(slow_downs - 1, 60))
 
 
 @dataclass(slots=True)
@@ -83,6 +98,7 @@ class Pace:
     limits: PaceLimits
     now: float
     """Where its clock stands when it is made."""
+    pausing: Pauses = field(default_factory=Pauses)
     paused_until: float = field(init=False, default=float("-inf"))
     pauses: int = field(init=False, default=0)
     """Slow-downs since the last call that succeeded."""
@@ -134,8 +150,7 @@ class Pace:
         pause = slow_down
         if now >= self.paused_until:
             self.pauses += 1
-            # Bounded, because 2.0 to a four-digit power does not fit a float.
-            pause = max(pause, min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.pauses - 1, 60)))
+            pause = max(pause, self.pausing.after(self.pauses))
         self.paused_until = max(self.paused_until, now + pause)
 
     def _wait_s(self, now: float) -> float:

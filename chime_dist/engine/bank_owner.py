@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import structlog
@@ -17,9 +18,12 @@ import structlog
 from chime_dist import faults
 from chime_dist.core.bank import BankState, Event, apply, as_of
 from chime_dist.core.episode import Proposal
-from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, verified
+from chime_dist.core.journal import GENESIS, JournalEntry, verified
 from chime_dist.core.window import InfraStreak
 from chime_dist.engine.bank_answers import answer
+from chime_dist.engine.commits import Committing
+from chime_dist.engine.meters import Meters
+from chime_dist.engine.metrics import BANK_FENCE, BANK_RECORDS, COMMIT_SECONDS, Metric
 from chime_dist.engine.outage import Outages
 from chime_dist.errors import BackboneError, EmbeddingError, FencedError, JournalError, ServiceError
 from chime_dist.ports import (
@@ -81,8 +85,10 @@ class Lane:
         store: BankStore,
         clock: Clock,
         outages: Outages,
+        meters: Meters | None = None,
     ) -> None:
         self._outages = outages
+        self._meters = meters
         self._launch = launch
         self._run_id = run_id
         self._services = services
@@ -112,6 +118,11 @@ class Lane:
     def head(self) -> BankState:
         """The newest committed state."""
         return self._head
+
+    @property
+    def fence(self) -> int:
+        """The fence that this owner took; 0 before ``open``."""
+        return self._namespace.fence
 
     async def open(self) -> None:
         """Take a fence, replay and project. Raises JournalError for a damaged journal."""
@@ -145,7 +156,8 @@ class Lane:
             while (proposal := await self._queue.proposal(self._run_id, self._head.version)) is not None:
                 if self._infra.holds(proposal.outcome):
                     break
-                await self._commit(proposal)
+                with self._meters.timed(COMMIT_SECONDS, self._run_id) if self._meters else nullcontext():
+                    await self._commit(proposal)
                 count += 1
             return count
 
@@ -218,9 +230,13 @@ class Lane:
         return as_of(verified(lines, f"journal of {self._run_id}"), version)
 
     async def _commit(self, proposal: Proposal) -> None:
-        entry = await self._entry(proposal)
+        committing = Committing(self._services.method, self._services.fingerprint.dim, proposal)
+        entry = await self._entry(proposal, committing)
+        # Before the append: what the journal holds it holds for ever, also an entry that no bank can take.
+        before, line = self._head, entry.line()
+        after = committing.applied(before, entry)
         faults.reached("bank.committing")
-        answer = await self._journal.append(self._run_id, self._namespace.fence, entry.position, entry.line())
+        answer = await self._journal.append(self._run_id, self._namespace.fence, entry.position, line)
         if answer is Appended.FENCED:
             raise FencedError(
                 f"run {self._run_id}: a newer owner than fence {self._namespace.fence} holds the bank"
@@ -231,8 +247,7 @@ class Lane:
                 "two owners wrote to one journal"
             )
         faults.reached("bank.appended")
-        before = self._head
-        self._advance(apply(before, entry), entry)
+        self._advance(after, entry)
         await self._store.project(self._namespace, self._head.version, before, self._head)
         faults.reached("bank.projected")
         async with self._news:
@@ -249,26 +264,19 @@ class Lane:
             items=len(self._head.records),
         )
 
-    async def _entry(self, proposal: Proposal) -> JournalEntry:
+    async def _entry(self, proposal: Proposal, committing: Committing) -> JournalEntry:
         if proposal.position != self._head.version:
             raise JournalError(
                 f"run {self._run_id}: a proposal for position {proposal.position} lies at {self._head.version}"
             )
-        events = () if proposal.empty_reason else await self._events(proposal)
+        events = () if proposal.empty_reason else await self._events(committing)
         return JournalEntry(
             position=proposal.position,
             task=proposal.task,
             outcome=proposal.outcome,
             diagnosis=proposal.diagnosis,
             events=events,
-            content_hash=content_hash(
-                self._content_hash,
-                position=proposal.position,
-                task=proposal.task,
-                outcome=proposal.outcome,
-                diagnosis=proposal.diagnosis,
-                events=events,
-            ),
+            content_hash=committing.content_hash(self._content_hash, events),
             run_id=self._run_id,
             fence=self._namespace.fence,
             attempt=proposal.attempt,
@@ -277,26 +285,25 @@ class Lane:
             empty_reason=proposal.empty_reason,
         )
 
-    async def _events(self, proposal: Proposal) -> tuple[Event, ...]:
-        method, models = self._services.method, self._services.models
-        prepared = method.prepare(self._head, proposal)
+    async def _events(self, committing: Committing) -> tuple[Event, ...]:
+        prepared = committing.prepared(self._head)
         if not prepared.requests:
             return prepared.events
-        replies = await asyncio.gather(*(self._answer(method, models, request) for request in prepared.requests))
-        return method.finish(self._head, proposal, replies)
+        replies = await asyncio.gather(*(self._answer(committing, request) for request in prepared.requests))
+        return committing.finished(self._head, replies)
 
-    async def _answer(self, method: Method, models: Models, request: CommitRequest) -> CommitReply:
+    async def _answer(self, committing: Committing, request: CommitRequest) -> CommitReply:
         """The method's answer; an outage is waited out, and only a model that is up can be given up on."""
-        attempts = 0
+        attempts, models = 0, self._services.models
         while attempts < ANSWER_ATTEMPTS:
             attempts += 1
             try:
-                return await method.answer(request, models, self._services.answer_budget_s)
+                return await committing.answered(request, models, self._services.answer_budget_s)
             except (BackboneError, EmbeddingError) as error:
                 log.warning("commit.request_failed", run=self._run_id, kind=request.kind, reason=str(error))
                 if await self._outages.waited_out(self._run_id, models):
                     attempts = 0
-        return await method.fallback(request, models)
+        return await committing.fallen_back(request, models)
 
     def _advance(self, state: BankState, entry: JournalEntry) -> None:
         self._states[state.version] = BankState(state.version, state.records)
@@ -320,13 +327,16 @@ class BankOwner:
         store: BankStore,
         clock: Clock,
         outages: Outages,
+        meters: Meters | None = None,
     ) -> None:
         self._queue = queue
         self._store = store
         self._lanes = {
-            run_id: Lane(launch, run_id, services, queue, journal, store, clock, outages)
+            run_id: Lane(launch, run_id, services, queue, journal, store, clock, outages, meters)
             for run_id, services in runs.items()
         }
+        if meters is not None:
+            meters.watch(self._levels)
 
     async def open(self) -> dict[str, int]:
         """Open every lane; returns each run's head."""
@@ -370,6 +380,12 @@ class BankOwner:
     async def close(self) -> None:
         """Release the store."""
         await self._store.close()
+
+    def _levels(self) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
+        for run_id, lane in self._lanes.items():
+            yield BANK_FENCE, (run_id,), lane.fence
+            for collection, size in Counter(record.collection for record in lane.head.records.values()).items():
+                yield BANK_RECORDS, (run_id, collection), size
 
 
 async def _commit_when_woken(lane: Lane, waker: asyncio.Event) -> None:

@@ -137,6 +137,8 @@ class Steering:
         """Most episodes in flight now."""
         self.paused: Command | None = None
         """The command by which nothing is admitted now."""
+        self.pauses = 0
+        """How often it was paused."""
         self._capacity = slots
         self._clock = clock
         self._channel = channel
@@ -213,6 +215,7 @@ class Steering:
             if self.paused is not None:
                 return True, f"was paused already, by {self.paused.by} at {self.paused.at}"
             self.paused = command
+            self.pauses += 1
             self._on_pause(command)
             return True, f"paused: nothing more is admitted; {in_flight} open episodes end"
         if self.paused is None:

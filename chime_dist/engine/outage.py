@@ -15,6 +15,8 @@ from typing import Protocol
 
 import structlog
 
+from chime_dist.engine.meters import Meters
+from chime_dist.engine.metrics import OUTAGES
 from chime_dist.errors import BackboneError, EmbeddingError, OutageError
 from chime_dist.ports import Clock
 
@@ -43,11 +45,18 @@ class AbandonedError(Exception):
 class Outages:
     """The outages that the episodes of one worker are waiting for."""
 
-    def __init__(self, clock: Clock, patience_s: float, uniform: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        patience_s: float,
+        uniform: Callable[[], float] = random.random,
+        meters: Meters | None = None,
+    ) -> None:
         """``patience_s``: seconds after which an outage ends the wait with OutageError."""
         self._clock = clock
         self._patience_s = patience_s
         self._uniform = uniform
+        self._meters = meters
         self._waits: dict[str, asyncio.Task[None]] = {}
         self._abandoned = False
 
@@ -69,6 +78,8 @@ class Outages:
                     if self._abandoned:
                         raise AbandonedError from None
                     log.error("outage.began", run=run_id, reason=str(error))
+                    if self._meters is not None:
+                        self._meters.add(OUTAGES, run_id)
                     self._waits[run_id] = asyncio.create_task(self._until_over(run_id, models))
             else:
                 return False

@@ -2,7 +2,8 @@
 
 A prompt is one file with two blocks. ``system`` is the same for every role of an episode, so that planner,
 executor and gate share one prefix in the server's cache; ``user`` is the stage's own part and comes last.
-``shared/episode.j2`` holds the system block; a method's prompt extends it and fills ``user``.
+``shared/episode.j2`` holds the system block; a method's prompt extends it and fills ``user``. What extends nothing
+is the user's words from start to end, unless it puts ``{{ boundary }}`` between the two.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class PromptLibrary:
             raise ConfigError(f"prompt {turn.template!r} does not exist: no file {error.name!r}") from None
         except UndefinedError as error:
             raise ConfigError(f"prompt {turn.template!r} needs a variable it was not given: {error}") from None
-        system, _, user = text.partition(boundary)
-        return system.strip(), user.strip()
+        system, marked, user = text.partition(boundary)
+        return (system.strip(), user.strip()) if marked else ("", text.strip())
 
 
 def _say(messages: list[Message], text: str) -> None:

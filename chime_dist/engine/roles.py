@@ -16,6 +16,8 @@ from chime_dist.core.episode import Role
 from chime_dist.core.model_call import ChatReply, ChatRequest, Turn
 from chime_dist.core.trimming import estimated_tokens, without, without_half
 from chime_dist.core.vector import Vector
+from chime_dist.engine.meters import Meters
+from chime_dist.engine.metrics import MODEL_ERRORS, TURN_SECONDS
 from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.errors import BackboneError
 from chime_dist.ports import Backbone, Embedder
@@ -26,14 +28,34 @@ log = structlog.get_logger()
 class RoleRunner:
     """A role bound to a backbone. Holds no episode state, so all runs can share it."""
 
-    def __init__(self, role: Role, model: BackboneModel, backbone: Backbone, prompts: PromptLibrary) -> None:
+    def __init__(
+        self,
+        role: Role,
+        model: BackboneModel,
+        backbone: Backbone,
+        prompts: PromptLibrary,
+        meters: Meters | None = None,
+    ) -> None:
         self._role = role
         self._model = model
         self._backbone = backbone
         self._prompts = prompts
+        self._meters = meters
 
     async def turn(self, turn: Turn, session_id: str, budget_s: float) -> ChatReply:
-        """See ``ports.Models.turn``. A prompt that is too long loses its oldest observations (R36): by our
+        """See ``ports.Models.turn``; gathered where there are meters."""
+        if self._meters is None:
+            return await self._turned(turn, session_id, budget_s)
+        labels = (self._role.value, self._model.name)
+        try:
+            with self._meters.timed(TURN_SECONDS, *labels):
+                return await self._turned(turn, session_id, budget_s)
+        except BackboneError as error:
+            self._meters.add(MODEL_ERRORS, *labels, error.code)
+            raise
+
+    async def _turned(self, turn: Turn, session_id: str, budget_s: float) -> ChatReply:
+        """A prompt that is too long loses its oldest observations (R36): by our
         estimate before it is sent, by the server's word after it refused; ``usage.left_out`` counts them."""
         request, left_out = self._request(turn, session_id), 0
         beyond = estimated_tokens(request.messages, request.tools) - self._model.max_input_tokens

@@ -100,6 +100,11 @@ class Worker:
         self._stopping = True
         self._outages.abandon()
 
+    @property
+    def held(self) -> int:
+        """Units that it has claimed and not completed or given back."""
+        return len(self._open) + len(self._suspects)
+
     def told_out_of_memory(self, deliveries: frozenset[Delivery]) -> None:
         """Learn of deliveries whose worker was killed for want of memory, all of the launch so far."""
         self._out_of_memory = deliveries

@@ -77,7 +77,7 @@ def ends(report: Report, labels: Sequence[Label]) -> Table:
     def found(cost: CostLine) -> Mapping[str, int]:
         return {reason.value: count for reason, count in cost.ends.items() if reason is not EndReason.SCORED}
 
-    return _shares(report, labels, "Episodes that did not end by themselves", "End", found)
+    return _shares(report, labels, "Ends other than scored", "End", found)
 
 
 def flags(report: Report, labels: Sequence[Label]) -> Table:

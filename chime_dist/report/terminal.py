@@ -19,14 +19,14 @@ from chime_dist.report.tables import footnotes, tables
 
 def to_terminal(report: Report) -> Group:
     """Tables with incomplete rows set off, then problems and notes. Names are never read as rich markup."""
-    parts: list[RenderableType] = [_Fitted(table) for table in tables(report)]
+    parts: list[RenderableType] = [Fitted(table) for table in tables(report)]
     parts += [Text(f"INCOMPLETE {p.where}: {p.what}; {p.fix}", style="bold yellow") for p in report.problems]
     parts += [Text(line, style="dim") for line in (*footnotes(report), *report.notes)]
     return Group(*parts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Fitted:
+class Fitted:
     """A table with each of its rows on one line where the terminal is wide enough for that.
 
     Where it is not, benchmark and backbone give up their columns and stand above their rows; if that is not
@@ -61,10 +61,11 @@ def _widths(table: Table, room: int, padding: int, pieces: Callable[[str], Seque
     spare = room - sum(widths) - 2 - (len(widths) - 1) * (1 + padding)
     if spare < 0:
         return None
-    # What is left goes to texts first, from the left, so that names stay on one line.
+    # What is left goes to texts before headers, and first where little is missing to have them on one line.
     for texts in (columns, [(name,) for name in table.header]):
-        for index, column in enumerate(texts):
-            more = max(0, min(spare, max(map(cell_len, column)) - widths[index]))
+        lacking = [max(map(cell_len, column)) - width for column, width in zip(texts, widths, strict=True)]
+        for index in sorted(range(len(widths)), key=lacking.__getitem__):
+            more = max(0, min(spare, lacking[index]))
             widths[index] += more
             spare -= more
     return widths

@@ -23,8 +23,9 @@ from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.engine.driver import BankControl
+from chime_dist.engine.meters import Snapshot, meters_of
 from chime_dist.engine.roles import RoleRunner, RunModels
-from chime_dist.ports import BankReader, Embedder, Journal, Models, Pacer, Queue, RecordStore
+from chime_dist.ports import Backbone, BankReader, Embedder, Journal, Models, Queue, RecordStore
 from chime_dist.wiring import services
 from chime_dist.wiring.services import LaunchSpec
 
@@ -51,6 +52,10 @@ class Execution(Protocol):
 
     async def stop_workers(self) -> None:
         """Claim no more; ``work`` returns when the open episodes have ended. May be called again."""
+        ...
+
+    async def gathered(self) -> list[Snapshot | None]:
+        """What each process of the launch has gathered; None for one that does not answer at once."""
         ...
 
 
@@ -115,7 +120,7 @@ class LocalExecution:
         self.journal = parts.journal
         self.records: RecordStore = records
         self._runners: dict[tuple[Role, str], RoleRunner] = {}
-        self._pacers: dict[str, Pacer] = {}
+        self._clients: dict[str, Backbone] = {}
         self._spec = spec
         self._embedder = embedder
         owner = services.bank_owner(spec, self.queue, self.journal, embedder.fingerprint, self._models_of)
@@ -153,18 +158,22 @@ class LocalExecution:
         for worker in self._workers:
             worker.stop()
 
+    async def gathered(self) -> list[Snapshot | None]:
+        """See ``Execution``."""
+        return [meters_of(self._spec.launch).snapshot()]
+
     def _models_of(self, run: RunConfig) -> Models:
         roles = {}
         for role in services.ROLES:
             name = run.backbone_of(role).name
             key = (role, name)
-            if name not in self._pacers:
-                self._pacers[name] = services.pacer(self._spec, name)
+            if name not in self._clients:
+                self._clients[name] = services.client(self._spec, name)
             if key not in self._runners:
-                self._runners[key] = services.role_runner(self._spec, role, name, self._pacers[name])
+                self._runners[key] = services.role_runner(self._spec, role, name, self._clients[name])
             roles[role] = self._runners[key]
         return RunModels(roles, self._embedder)
 
     async def _close(self) -> None:
-        await asyncio.gather(*(runner.close() for runner in self._runners.values()))
+        await asyncio.gather(*(client.close() for client in self._clients.values()))
         await self._owner.close()

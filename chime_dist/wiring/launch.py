@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,16 @@ from chime_dist.engine.resume import drop_infra, reconcile
 from chime_dist.errors import BackboneError, OutageError, RunDirectoryError, ServiceError
 from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
+from chime_dist.wiring.bookkeeping import Bookkeeper
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
+from chime_dist.wiring.metrics import metered
 from chime_dist.wiring.one_driver import driving
 from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
 from chime_dist.wiring.prerequisites import Tell, kept, prepared
 from chime_dist.wiring.requirements import require_parts
 from chime_dist.wiring.services import LaunchSpec
 from chime_dist.wiring.serving import serve_for
+from chime_dist.wiring.spending import with_money_of
 from chime_dist.wiring.warm_up import warm_up
 
 log = structlog.get_logger()
@@ -78,6 +82,8 @@ class Launch:
         """Why it did not end complete, in words."""
         self.tell: Tell = _unheard
         """Takes what is worth a line before the runs start."""
+        self.books: Bookkeeper | None = None
+        """What is spent; None before ``drive``."""
 
     @classmethod
     def new(cls, sweep: SweepConfig, runs: Sequence[PlannedRun]) -> Launch:
@@ -125,12 +131,12 @@ class Launch:
 
     async def drive(self, observe: Observer) -> Ending:
         """Run to an ending. Raises ChimeDistError; the folder's status says how it went in any case."""
-        lock = self.directory.driver_lock()
-        lock.acquire(datetime.now(UTC))
+        lock, since = self.directory.driver_lock(), datetime.now(UTC)
+        lock.acquire(since)
         try:
             async with AsyncExitStack() as stack:
                 keeping = await self._token(stack)
-                return await self._held(observe, keeping)
+                return await self._held(observe, keeping, since)
         finally:
             lock.release()
 
@@ -144,13 +150,18 @@ class Launch:
             self._say_why(error)
             raise
 
-    async def _held(self, observe: Observer, keeping: asyncio.Task[None]) -> Ending:
+    async def _held(self, observe: Observer, keeping: asyncio.Task[None], since: datetime) -> Ending:
         try:
             if self.extends:
                 self._extend()
+            self.directory = with_money_of(self.directory, self.sweep.cluster)
+            self.books = Bookkeeper(self.directory, self.sweep.cluster.limits, since)
             steering = await self._steering()
             self._say("running")
-            ending = await self._driven(observe, steering, keeping)
+            if (overspent := await self.books.look()) is not None:
+                ending, self.reason = Ending.PAUSED, overspent
+            else:
+                ending = await self._driven(observe, steering, keeping, self.books)
         except BaseException as error:
             self._say_why(error)
             raise
@@ -185,7 +196,9 @@ class Launch:
         else:
             self._say("paused", f"by ctl: {command.by}; `ctl continue` goes on")
 
-    async def _driven(self, observe: Observer, steering: Steering, keeping: asyncio.Task[None]) -> Ending:
+    async def _driven(
+        self, observe: Observer, steering: Steering, keeping: asyncio.Task[None], books: Bookkeeper
+    ) -> Ending:
         async with AsyncExitStack() as stack:
             # First in, last out: what the launch's services and workers leave behind is ended after them.
             await stack.enter_async_context(accounted(self.directory.id))
@@ -211,6 +224,7 @@ class Launch:
                 head = await parts.journal.head(run.run_id)
                 await drop_infra(parts.queue, run.run_id, head, run.plan.shape.window)
             execution = await _execution(spec, parts, self.directory, stack)
+            observe = await metered(spec, self.directory, execution, steering, observe, stack, self.tell)
             self._driver = Driver(
                 [run.plan for run in self.runs],
                 execution.queue,
@@ -228,12 +242,16 @@ class Launch:
             )
             if self._stop is not None:
                 self._driver.stop(self._stop)
+            counting = asyncio.create_task(books.keep(partial(self._driver.stop, Ending.PAUSED)))
             try:
                 return await _watched(self._driver, execution, keeping)
             except OutageError as error:
                 return self._driver.stop(Ending.PAUSED, str(error))
             finally:
+                counting.cancel()
                 self.reason = self._driver.reason
+                await asyncio.gather(counting, return_exceptions=True)
+                await books.look()
 
     async def _services(self, stack: AsyncExitStack) -> LaunchSpec:
         cluster = self.sweep.cluster

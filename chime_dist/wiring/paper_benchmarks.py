@@ -20,7 +20,7 @@ from chime_dist.ports import Benchmark, Environment
 from chime_dist.wiring import registry
 
 HOW_TO_GET = (
-    "comes with a later version of chime_dist, or with a package that registers it in the entry point group"
+    "part of a later version of chime_dist, or of a package that registers it in the entry point group"
     " chime_dist.benchmarks"
 )
 
@@ -53,7 +53,7 @@ class PaperBenchmark:
 
     async def open(self, task_id: str) -> Environment:
         """Raises BenchmarkError."""
-        raise BenchmarkError(f"the benchmark {self.name} is not installed: it {HOW_TO_GET}")
+        raise BenchmarkError(f"the benchmark {self.name} is not installed: it is {HOW_TO_GET}")
 
 
 def absent(sweep: SweepConfig) -> tuple[str, ...]:

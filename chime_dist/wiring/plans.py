@@ -116,17 +116,17 @@ def counted_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
 
 def shortfalls(sweep: SweepConfig, runs: Sequence[PlannedRun]) -> tuple[str, ...]:
     """What of the paper is not there, in words: absent benchmarks, and domains that an installed one lacks."""
-    lines = [
-        f"{name}: counted from the paper's stream, it {paper_benchmarks.HOW_TO_GET}"
-        for name in paper_benchmarks.absent(sweep)
-    ]
+    lines = []
+    if names := paper_benchmarks.absent(sweep):
+        lines.append(
+            f"{', '.join(names)}: counted from the paper's streams; each is {paper_benchmarks.HOW_TO_GET}"
+        )
     for run in runs:
         name, preset = run.config.benchmark.name, run.config.protocol.preset
         sizes = PAPER[name].streams[preset].tasks_by_domain if name in PAPER else {}
         later = paper_benchmarks.LATER_DOMAINS.get(name, frozenset()) - run.ordering.domain_counts().keys()
         lines += [
-            f"{name}: its domain {domain} comes with a later version; {sizes[domain]} tasks of the paper's stream are"
-            " not in these counts"
+            f"{name}: {domain} is part of a later version; the counts are without its {sizes[domain]} tasks"
             for domain in sorted(later)
             if domain in sizes
         ]

@@ -20,7 +20,6 @@ from chime_dist import faults
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry
 from chime_dist.adapters.directory.prerequisite_files import BuiltPrerequisite, PrerequisiteFiles
-from chime_dist.adapters.local.pacer import LocalPacer
 from chime_dist.config.run import RunConfig
 from chime_dist.core.canonical import canonical_json, sha256_hex
 from chime_dist.core.deadline import Deadline
@@ -94,8 +93,9 @@ async def prepared(
         runners: dict[str, RoleRunner] = {}
         for name in {preparation.backbone for preparation in preparations}:
             # Only this process calls the backbone now, so its pace need not be shared.
-            paced = LocalPacer(clock, services.limits_of(spec, name))
-            runners[name] = services.role_runner(spec, Role.EXECUTOR, name, paced)
+            paced = services.local_pacer(spec, name)
+            client = services.client(spec, name, paced)
+            runners[name] = services.role_runner(spec, Role.EXECUTOR, name, client)
             stack.push_async_callback(runners[name].close)
         builders = [
             _Builder(spec.launch, preparation, runners[preparation.backbone], outages, slots, stopping, tell)

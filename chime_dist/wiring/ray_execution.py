@@ -13,6 +13,7 @@ from functools import partial
 
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.garbage import collect_rarely
 from chime_dist.adapters.ray.actors import (
     BankActor,
     EmbedderActor,
@@ -23,12 +24,14 @@ from chime_dist.adapters.ray.actors import (
     WorkerActor,
 )
 from chime_dist.adapters.ray.cluster import RayCluster
+from chime_dist.adapters.ray.gathering import gathered
 from chime_dist.adapters.ray.handles import RayBank, RayModels, RayRecords, RayWorkers
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.pending import pending_units
 from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import Role
 from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.meters import Snapshot
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Delivery, Worker
 from chime_dist.ports import Embedder, EmbedderFingerprint, RecordStore
@@ -60,8 +63,8 @@ class _Role:
 
     def __call__(self) -> RoleRunner:
         services.log_here(self.spec)
-        paced = services.pacer(self.spec, self.backbone)
-        return services.role_runner(self.spec, self.role, self.backbone, paced)
+        client = services.client(self.spec, self.backbone)
+        return services.role_runner(self.spec, self.role, self.backbone, client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class _Bank:
 
     async def __call__(self) -> BankOwner:
         services.log_here(self.spec)
+        collect_rarely()
         _, queue, journal = services.redis_parts(self.spec)
         return services.bank_owner(self.spec, queue, journal, self.fingerprint, self.models.of)
 
@@ -104,6 +108,7 @@ class _Worker:
 
     async def __call__(self, name: str) -> Worker:
         services.log_here(self.spec)
+        collect_rarely()
         _, queue, _ = services.redis_parts(self.spec)
         return services.worker(
             self.spec,
@@ -151,6 +156,10 @@ class RayExecution:
     async def stop_workers(self) -> None:
         """See ``Execution``."""
         await self._workers.stop()
+
+    async def gathered(self) -> list[Snapshot | None]:
+        """See ``Execution``."""
+        return await gathered(self._spec.launch, self._cluster.actors)
 
     async def _create(self) -> None:
         spec, cluster = self._spec, self._cluster

@@ -7,11 +7,13 @@ are ``chime_dist.methods`` and ``chime_dist.benchmarks``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from chime_dist.config.expansion import Kind, Resolved
@@ -21,7 +23,7 @@ from chime_dist.config.validation import validated
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.paper import PAPER
 from chime_dist.engine.prompting import PromptLibrary
-from chime_dist.errors import BenchmarkError, ConfigError
+from chime_dist.errors import BenchmarkError, ChimeDistError, ConfigError
 from chime_dist.ports import Benchmark, Method
 
 
@@ -35,6 +37,17 @@ class Pluggable(Protocol):
         ...
 
 
+_PARTS: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "method": (
+        ("name", "collections", "max_window"),
+        ("calls", "prepare", "finish"),
+        ("attempt", "reflect", "answer", "fallback"),
+    ),
+    "benchmark": (("name", "action_mode", "max_steps", "usual_steps"), ("tasks", "fingerprint"), ("open",)),
+}
+"""Attributes, functions and coroutine functions of ``ports.Method`` and ``ports.Benchmark``."""
+
+
 @cache
 def _entry_points(kind: Kind) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=f"chime_dist.{kind}s")}
@@ -45,7 +58,43 @@ def _load(kind: Kind, name: str) -> Pluggable:
     known = _entry_points(kind)
     if name not in known:
         raise ConfigError(f"there is no {kind} {name!r}; {suggestion(name, known)}")
-    return cast("Pluggable", known[name].load())
+    point = known[name]
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise ConfigError(f"{_origin(kind, point)} cannot be loaded: {type(error).__name__}: {error}") from error
+    options = getattr(loaded, "Options", None)
+    if not (isinstance(loaded, type) and isinstance(options, type) and issubclass(options, Frozen)):
+        raise ConfigError(
+            f"{_origin(kind, point)} is no class with an attribute Options that is a subclass of "
+            "chime_dist.core.frozen.Frozen"
+        )
+    return cast("Pluggable", loaded)
+
+
+def _origin(kind: Kind, point: EntryPoint) -> str:
+    package = f" of the package {point.dist.name}" if point.dist is not None else ""
+    return f"the {kind} {point.name!r} ({point.value}{package})"
+
+
+def _built(kind: Kind, component: Component) -> Any:
+    loaded, options = _load(kind, component.name), _options(kind, component)
+    origin = _origin(kind, _entry_points(kind)[component.name])
+    try:
+        part = loaded(options)
+    except ChimeDistError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{origin} cannot be built: {type(error).__name__}: {error}") from error
+    attributes, functions, coroutines = _PARTS[kind]
+    missing = [name for name in (*attributes, *functions, *coroutines) if not hasattr(part, name)]
+    if missing:
+        raise ConfigError(f"{origin} lacks {', '.join(missing)}; see chime_dist.ports.{kind.capitalize()}")
+    wrong = [f"async def {name}" for name in coroutines if not inspect.iscoroutinefunction(getattr(part, name))]
+    wrong += [f"def {name}" for name in functions if inspect.iscoroutinefunction(getattr(part, name))]
+    if wrong:
+        raise ConfigError(f"{origin} must have {', '.join(wrong)}; see chime_dist.ports.{kind.capitalize()}")
+    return part
 
 
 def known(kind: Kind) -> frozenset[str]:
@@ -58,19 +107,29 @@ def _options(kind: Kind, component: Component) -> Frozen:
 
 
 def method(component: Component) -> Method:
-    """A method with its options; raises ConfigError."""
-    return cast("Method", _load("method", component.name)(_options("method", component)))
+    """A method with its options; raises ConfigError, also for a class that does not have what a method has."""
+    return cast("Method", _built("method", component))
 
 
 def benchmark(component: Component) -> Benchmark:
-    """A benchmark with its options; raises ConfigError, MissingExtraError."""
-    return cast("Benchmark", _load("benchmark", component.name)(_options("benchmark", component)))
+    """A benchmark with its options; raises ConfigError like ``method``, and MissingExtraError."""
+    return cast("Benchmark", _built("benchmark", component))
 
 
 def prompt_folder(name: str, kind: Kind = "method") -> Traversable:
-    """The folder of a method's or benchmark's prompts; a benchmark may have none there."""
-    module = cast("type", _load(kind, name)).__module__
-    return files(module.rpartition(".")[0]) / "prompts"
+    """The folder of a method's or benchmark's prompts; a benchmark may have none there.
+
+    Raises ConfigError where a method has none.
+    """
+    module = inspect.getmodule(_load(kind, name))
+    package = module.__package__ if module is not None else None
+    folder = files(package) / "prompts" if package else Path(inspect.getfile(_load(kind, name))).parent / "prompts"
+    if kind == "method" and not folder.is_dir():
+        raise ConfigError(
+            f"{_origin(kind, _entry_points(kind)[name])} has no folder of prompts: expected {folder}, with a file "
+            "NAME.j2 for every template. In an installed package it must be listed as package data"
+        )
+    return folder
 
 
 def prompts(methods: Iterable[str], benchmarks: Iterable[str] = ()) -> PromptLibrary:

@@ -38,17 +38,21 @@ from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpo
 from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel, ScriptedModel
 from chime_dist.config.run import RunConfig
 from chime_dist.config.serving import VllmEndpoint
+from chime_dist.core.canonical import canonical_json
 from chime_dist.core.checkpoint import checkpoints
 from chime_dist.core.episode import Json, Role
-from chime_dist.core.pacing import PaceLimits
+from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.core.window import StreamShape
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
 from chime_dist.engine.episode import EpisodeRunner, RunServices
+from chime_dist.engine.meters import Meters, meters_of
+from chime_dist.engine.metrics import UNITS_HELD
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.pinned_reads import PinnedReads
 from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.engine.roles import RoleRunner
+from chime_dist.engine.timed_reads import TimedReads
 from chime_dist.engine.worker import Worker
 from chime_dist.errors import ConfigError
 from chime_dist.logs import Logging, SecretMask
@@ -121,6 +125,11 @@ class LaunchSpec:
         return registry.prompts({run.method.name for run in runs}, {run.benchmark.name for run in runs})
 
 
+def meters(spec: LaunchSpec) -> Meters | None:
+    """This process's, or None where nobody wants to know."""
+    return None if spec.cluster.metrics is None else meters_of(spec.launch)
+
+
 def redis_parts(spec: LaunchSpec) -> tuple[RedisConnection, RedisQueue, RedisJournal]:
     """Queue and journal on Redis; close the connection after use."""
     assert spec.redis_url is not None
@@ -157,10 +166,9 @@ def qdrant_address(qdrant: QdrantConfig) -> tuple[str, str | None, str | None]:
     return qdrant.url.reveal(), qdrant.api_key.reveal() if qdrant.api_key is not None else None, qdrant.ca_file
 
 
-def limits_of(spec: LaunchSpec, name: str) -> PaceLimits:
-    """What the backbone called ``name`` allows; without limits where its server is this launch's own."""
-    endpoint = spec.cluster.endpoints[name]
-    return endpoint.limits if isinstance(endpoint, HttpEndpoint | VllmEndpoint) else PaceLimits()
+def local_pacer(spec: LaunchSpec, name: str) -> LocalPacer:
+    """Of the callers of the backbone called ``name`` in this process alone."""
+    return LocalPacer(SystemClock(), *_pace(spec, name))
 
 
 def pacer(spec: LaunchSpec, name: str) -> Pacer:
@@ -169,11 +177,18 @@ def pacer(spec: LaunchSpec, name: str) -> Pacer:
     Under Ray its roles live in processes of their own; they meet in Redis where there are limits to share. Without
     limits a slow-down stays inside each role's process: its next call is told the same.
     """
-    limits = limits_of(spec, name)
+    limits, pausing = _pace(spec, name)
     if spec.cluster.execution == "local" or not limits.any:
-        return LocalPacer(SystemClock(), limits)
+        return local_pacer(spec, name)
     connection, _, _ = redis_parts(spec)
-    return RedisPacer(connection, RedisKeys(spec.launch), name, limits)
+    return RedisPacer(connection, RedisKeys(spec.launch), name, limits, pausing)
+
+
+def _pace(spec: LaunchSpec, name: str) -> tuple[PaceLimits, Pauses]:
+    """Limits of the backbone called ``name``, none where its endpoint takes none, and its pauses."""
+    endpoint, run = spec.cluster.endpoints[name], next(iter(spec.runs.values()))
+    limits = endpoint.limits if isinstance(endpoint, HttpEndpoint | VllmEndpoint) else PaceLimits()
+    return limits, Pauses.beside(run.requests)
 
 
 def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy, paced: Pacer | None = None) -> Backbone:
@@ -208,11 +223,15 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy, paced: 
     return ChatBackbone(settings, SystemClock(), pacer=paced)
 
 
-def role_runner(spec: LaunchSpec, role: Role, name: str, paced: Pacer | None = None) -> RoleRunner:
-    """One role on the backbone called ``name``; ``paced`` is shared by all roles on it."""
+def client(spec: LaunchSpec, name: str, paced: Pacer | None = None) -> Backbone:
+    """What all roles of a process share to ask the backbone called ``name``; ``paced`` where not by ``pacer``."""
     run = next(iter(spec.runs.values()))
-    model = spec.models[name]
-    return RoleRunner(role, model, backbone(spec, model, run.requests, paced), spec.prompts())
+    return backbone(spec, spec.models[name], run.requests, paced or pacer(spec, name))
+
+
+def role_runner(spec: LaunchSpec, role: Role, name: str, asked: Backbone) -> RoleRunner:
+    """One role on the backbone called ``name``, which ``asked`` is the ``client`` of."""
+    return RoleRunner(role, spec.models[name], asked, spec.prompts(), meters(spec))
 
 
 async def embedder(spec: LaunchSpec) -> Embedder:
@@ -278,12 +297,12 @@ def bank_owner(
         )
         for run_id, run in spec.runs.items()
     }
-    clock = SystemClock()
-    outages = Outages(clock, spec.cluster.outage_patience_s)
+    clock, gathering = SystemClock(), meters(spec)
+    outages = Outages(clock, spec.cluster.outage_patience_s, meters=gathering)
     store = bank_store(spec)
     if not isinstance(store, MemoryStore):
         store = ResidentStore(store)
-    return BankOwner(spec.launch, lanes, queue, journal, store, clock, outages)
+    return BankOwner(spec.launch, lanes, queue, journal, store, clock, outages, gathering)
 
 
 def worker(
@@ -296,34 +315,51 @@ def worker(
     models_of: Callable[[RunConfig], Models],
 ) -> Worker:
     """A worker with ``slots`` episodes at a time. ``name`` is unique in the launch, restarts included."""
+    benchmarks = _benchmarks(spec)
     runs = {
         run_id: RunServices(
             method=registry.method(run.method),
-            benchmark=_provided(registry.benchmark(run.benchmark), spec.prerequisites.get(run_id, {})),
+            benchmark=benchmarks[run_id],
             models=models_of(run),
             deadline_s=run.episode.deadline_s,
         )
         for run_id, run in spec.runs.items()
     }
-    clock = SystemClock()
-    outages = Outages(clock, spec.cluster.outage_patience_s)
-    return Worker(
+    clock, gathering = SystemClock(), meters(spec)
+    outages = Outages(clock, spec.cluster.outage_patience_s, meters=gathering)
+    reads: BankReader = PinnedReads(bank)
+    if gathering is not None:
+        reads = TimedReads(reads, gathering)
+    built = Worker(
         name,
         queue,
         records,
-        EpisodeRunner(runs, PinnedReads(bank), clock, outages, name, SecretMask(secrets_of(spec.cluster)).text),
+        EpisodeRunner(runs, reads, clock, outages, name, SecretMask(secrets_of(spec.cluster)).text),
         clock,
         outages=outages,
         slots=slots,
         max_deliveries=spec.cluster.max_deliveries,
         renew_every_s=spec.cluster.lease_s / 3,
     )
+    if gathering is not None:
+        gathering.watch(lambda: [(UNITS_HELD, (), built.held)])
+    return built
 
 
-def _provided(benchmark: Benchmark, artifacts: Mapping[str, Json]) -> Benchmark:
-    if artifacts and isinstance(benchmark, PreparedBenchmark):
-        benchmark.provide(artifacts)
-    return benchmark
+def _benchmarks(spec: LaunchSpec) -> dict[str, Benchmark]:
+    """The benchmark of each run; runs that say the same share one, because its data may take seconds to load."""
+    shared: dict[str, Benchmark] = {}
+    found = {}
+    for run_id, run in spec.runs.items():
+        artifacts = spec.prerequisites.get(run_id, {})
+        said = canonical_json([run.benchmark.model_dump(mode="json"), artifacts])
+        if said not in shared:
+            shared[said] = registry.benchmark(run.benchmark)
+            made = shared[said]
+            if artifacts and isinstance(made, PreparedBenchmark):
+                made.provide(artifacts)
+        found[run_id] = shared[said]
+    return found
 
 
 def log_here(spec: LaunchSpec) -> None:

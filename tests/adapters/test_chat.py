@@ -21,7 +21,7 @@ from chime_dist.adapters.models.chat_request import ChatSettings, request_body
 from chime_dist.core.chat_reply import assistant_message
 from chime_dist.core.episode import Usage
 from chime_dist.core.model_call import ChatRequest
-from chime_dist.core.pacing import RAMP_GAP_S, PaceLimits
+from chime_dist.core.pacing import RAMP_GAP_S, PaceLimits, Pauses
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.errors import BackboneError
 from tests.adapters.stub_server import (
@@ -75,7 +75,7 @@ async def talking_to(
     clock = SkippingClock()
     async with StubServer(list(behaviours)) as server:
         known = {"name": "stub", "base_url": server.url, "model": "m", "retry": RetryPolicy(jitter=False)}
-        pacer = LocalPacer(clock, limits or PaceLimits())
+        pacer = LocalPacer(clock, limits or PaceLimits(), Pauses())
         backbone = ChatBackbone(ChatSettings(**(known | settings)), clock, uniform, pacer)
         try:
             yield backbone, server, clock

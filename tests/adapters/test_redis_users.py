@@ -22,7 +22,7 @@ from chime_dist.adapters.redis.pending import pending_units
 from chime_dist.adapters.redis.preflight import Fitness, preflight
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.config.cluster import ClusterConfig
-from chime_dist.core.pacing import PaceLimits
+from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.errors import ServiceError
 from chime_dist.ports import Appended, Completed
 from chime_dist.wiring.health.servers import redis_finding
@@ -94,7 +94,7 @@ async def everything(connection: RedisConnection) -> None:
     fence = await journal.take_fence("run")
     assert await journal.append("run", fence, 0, "line") is Appended.APPENDED
     assert (await journal.read("run"), await journal.head("run")) == (["line"], 1)
-    pacer = RedisPacer(connection, keys, "m", PaceLimits(max_in_flight=1, requests_per_minute=60))
+    pacer = RedisPacer(connection, keys, "m", PaceLimits(max_in_flight=1, requests_per_minute=60), Pauses())
     assert await pacer.enter("call", 10, 60.0) == 0
     await pacer.leave("call", 0, 0.0)
     await token.leave()

@@ -67,13 +67,14 @@ def _decided(messages: Sequence[Message]) -> tuple[str, tuple[ToolCall, ...]]:
 
 
 def _answers(messages: Sequence[Message]) -> list[dict[str, Json]]:
-    """What tools answered since the model spoke last."""
-    found: list[dict[str, Json]] = []
+    """What tools answered since the model spoke last; without tool calling the user says it, a line for each."""
+    found: list[str] = []
     for message in reversed(messages):
-        if message["role"] == "assistant":
+        content = str(message["content"])
+        if message["role"] == "tool":
+            found.insert(0, content)
+        elif message["role"] == "user" and content.startswith("archival_memory_"):
+            found = [line.partition(": ")[2] for line in content.split("\n")]
+        elif message["role"] == "assistant":
             break
-        for line in str(message["content"]).split("\n"):
-            _, _, text = line.rpartition(": {") if message["role"] == "user" else ("", "", line[1:])
-            if text and ("archival_memory" in line or message["role"] == "tool"):
-                found.insert(0, json.loads(f"{{{text}"))
-    return found
+    return [json.loads(text) for text in found]

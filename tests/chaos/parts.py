@@ -143,7 +143,10 @@ async def _work(spec: LaunchSpec, index: int, slots: int) -> None:
 
 
 def _models(spec: LaunchSpec, run: RunConfig, embedder: Embedder) -> Models:
-    roles = {role: services.role_runner(spec, role, run.backbone_of(role).name) for role in services.ROLES}
+    roles = {}
+    for role in services.ROLES:
+        name = run.backbone_of(role).name
+        roles[role] = services.role_runner(spec, role, name, services.client(spec, name))
     return RunModels(roles, embedder)
 
 

@@ -19,6 +19,7 @@ from chime_dist.cli.progress import (
     Watch,
     short_labels,
 )
+from chime_dist.core.spending import Spent
 from chime_dist.engine.driver import Progress
 
 
@@ -133,7 +134,7 @@ def test_runs_have_short_labels_and_no_name_is_cut() -> None:
 class _Broken(Silence):
     shown = 0
 
-    def show(self, runs: Sequence[Progress]) -> None:
+    def show(self, runs: Sequence[Progress], spent: Spent | None = None) -> None:
         self.shown += 1
         raise BrokenPipeError
 

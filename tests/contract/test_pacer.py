@@ -17,7 +17,7 @@ from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.pacer import RedisPacer
 from chime_dist.adapters.redis.scripts import PaceScripts
-from chime_dist.core.pacing import Pace, PaceLimits
+from chime_dist.core.pacing import Pace, PaceLimits, Pauses
 from chime_dist.ports import Pacer
 
 STEPS = st.lists(
@@ -56,7 +56,9 @@ def test_redis_answers_like_the_rule(redis_url: str, limits: PaceLimits, steps: 
 
     async def walk() -> None:
         async with connected(redis_url) as connection:
-            scripts = PaceScripts(connection.commands, RedisKeys(f"pace-{uuid.uuid4().hex}"), "b", limits)
+            scripts = PaceScripts(
+                connection.commands, RedisKeys(f"pace-{uuid.uuid4().hex}"), "b", limits, Pauses()
+            )
             now = 1_800_000_000.0
             pace = Pace(limits, now)
             for step in steps:
@@ -79,12 +81,12 @@ def test_redis_answers_like_the_rule(redis_url: str, limits: PaceLimits, steps: 
 async def two_callers(kind: str, redis_url: str, limits: PaceLimits) -> AsyncIterator[tuple[Pacer, Pacer]]:
     """Two parts of a launch that call one backbone: of one process, or of two."""
     if kind == "local":
-        shared = LocalPacer(SystemClock(), limits)
+        shared = LocalPacer(SystemClock(), limits, Pauses())
         yield shared, shared
         return
     async with connected(redis_url) as one, connected(redis_url) as other:
         keys = RedisKeys(f"pace-{uuid.uuid4().hex}")
-        yield RedisPacer(one, keys, "b", limits), RedisPacer(other, keys, "b", limits)
+        yield RedisPacer(one, keys, "b", limits, Pauses()), RedisPacer(other, keys, "b", limits, Pauses())
 
 
 @pytest.mark.parametrize("kind", ["local", "redis"])
@@ -109,7 +111,7 @@ async def test_a_command_that_is_sent_again_counts_once(redis_url: str) -> None:
     """D4: a lost reply makes the connection ask again."""
     limits = PaceLimits(requests_per_minute=24, tokens_per_minute=240)
     async with connected(redis_url) as connection:
-        scripts = PaceScripts(connection.commands, RedisKeys(f"pace-{uuid.uuid4().hex}"), "b", limits)
+        scripts = PaceScripts(connection.commands, RedisKeys(f"pace-{uuid.uuid4().hex}"), "b", limits, Pauses())
         for _ in range(5):
             assert await scripts.enter("a", 20, 60.0, now=100.0) == 0
         assert await scripts.enter("b", 1, 60.0, now=100.0) == 0

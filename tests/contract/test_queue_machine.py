@@ -39,7 +39,7 @@ Fault = Literal["none", "lost_reply", "cut", "down"]
 
 NOBODY = ""
 POSITIONS = range(6)
-WORKERS = ("a", "b", "c")
+WORKERS = ("a", "b")
 SCRIPTS = {
     path.name.removesuffix(".lua"): path.read_bytes()
     for path in files("chime_dist.adapters.redis").joinpath("lua").iterdir()
@@ -253,7 +253,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(pick=picks, fault=faults)
     def release(self, pick: int, fault: Fault) -> None:
         """Likewise."""
-        lease, worker = self._picked(pick)
+        self._release(*self._picked(pick), fault)
+
+    def _release(self, lease: Lease, worker: str, fault: Fault) -> None:
         unit, known = self.oracle.current(lease, worker), self.oracle.units.get(lease.unit.key)
         again = known is not None and known.owner == NOBODY and known.token == lease.token
         done = self._ask("release", fault, lambda: self._workers[worker].release(lease))
@@ -314,6 +316,22 @@ class QueueMachine(RuleBasedStateMachine):
         self._runner.run(self._lab.pass_time(LEASE_S + 1))
         for unit in self.oracle.units.values():
             unit.expired = True
+
+    @rule(worker=workers, pick=picks)
+    def leases_run_out_and_one_of_the_late_owners_completes(self, worker: str, pick: int) -> None:
+        """Whoever took the units over, the same worker or another one."""
+        self.time_passes()
+        self.claim(worker, len(POSITIONS), "none")
+        if self.leases:
+            self._complete(*self.leases[pick % len(self.leases)], "none")
+
+    @precondition(lambda self: self.leases)
+    @rule(pick=picks, fault=faults)
+    def a_worker_completes_what_it_gave_back(self, pick: int, fault: Fault) -> None:
+        """Its cancelled episode was not quite over."""
+        lease, worker = self._picked(pick)
+        self._release(lease, worker, fault)
+        self._complete(lease, worker, fault)
 
     @rule(worker=workers)
     def a_worker_dies_and_comes_back_under_its_name(self, worker: str) -> None:
@@ -385,7 +403,7 @@ def test_no_crash_between_any_two_commands_loses_or_doubles_anything_that_was_ac
     run_state_machine_as_test(
         QueueMachine,
         settings=settings(
-            max_examples=12,
+            max_examples=10,
             stateful_step_count=60,
             deadline=None,
             derandomize=True,

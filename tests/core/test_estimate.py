@@ -32,8 +32,9 @@ def test_a_benchmark_of_somebody_else_gets_one_guess_for_all_roles() -> None:
     }
 
 
-def test_a_user_simulator_speaks_every_few_steps() -> None:
+def test_a_user_simulator_speaks_every_few_steps_and_a_judge_once() -> None:
     assert asked_by_benchmark("tau2", 5) == {Role.USER_SIMULATOR: 3}
+    assert asked_by_benchmark("vitabench", 9) == {Role.USER_SIMULATOR: 3, Role.JUDGE: 1}
     assert asked_by_benchmark("bfcl_v4", 5) == {}
 
 

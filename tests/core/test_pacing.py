@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chime_dist.core.pacing import LONGEST_PAUSE_S, RAMP_GAP_S, ROOM_POLL_S, Pace, PaceLimits
+from chime_dist.core.pacing import RAMP_GAP_S, ROOM_POLL_S, Pace, PaceLimits, Pauses
+from chime_dist.core.retry import RetryPolicy
 
 
 def let_in(pace: Pace, now: float, calls: int, tokens: int = 0) -> list[float]:
@@ -74,12 +75,12 @@ def test_callers_that_are_refused_together_are_one_slow_down() -> None:
         pace.leave(0.0, str(call), 0, 0.0)
     assert pace.enter(0.0, "next", 0, 60.0) == 1.0
     now = 0.0
-    for pause in (2.0, 4.0, 8.0, 16.0, 32.0, LONGEST_PAUSE_S, LONGEST_PAUSE_S):
+    for pause in (2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
         now = pace.paused_until + 10
         assert pace.enter(now, "one", 0, 60.0) == 0.0
         pace.leave(now, "one", 0, 0.0)
         assert pace.paused_until == now + pause
-    assert pace.enter(now, "late", 0, 60.0) == LONGEST_PAUSE_S
+    assert pace.enter(now, "late", 0, 60.0) == 60.0
 
 
 def test_an_answer_ends_the_doubling_and_one_from_before_the_pause_does_not() -> None:
@@ -118,3 +119,12 @@ def test_after_a_pause_callers_come_one_by_one() -> None:
 def test_limits_that_let_nothing_through_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         PaceLimits(**limits)
+
+
+def test_pauses_are_in_proportion_to_what_a_refused_caller_waits_itself() -> None:
+    """R37: 50 and 600 s give 1 and 60 s; whoever configures shorter waits gets shorter pauses."""
+    assert Pauses.beside(RetryPolicy()) == Pauses(first_s=1.0, longest_s=60.0)
+    brief = Pauses.beside(RetryPolicy(base_interval_s=1.0, cap_s=2.0))
+    assert [brief.after(slow_downs) for slow_downs in (1, 2, 3, 4, 5000)] == pytest.approx(
+        [0.02, 0.04, 0.08, 0.16, 0.2]
+    )

@@ -46,7 +46,7 @@ def _launched(directory: LaunchDirectory, folder: Path, mirror: CountingJournal,
 
 
 async def test_entries_that_the_mirror_holds_are_not_written_to_it_once_more(tmp_path: Path) -> None:
-    """Resuming a long run takes no longer than comparing its two journals, which is done before the driver begins."""
+    """A long run is resumed as fast as its two journals are compared, which is done before the driver begins."""
     directory, mirror = new_directory(tmp_path), CountingJournal(tmp_path / "mirror")
     assert await _launched(directory, tmp_path / "server", mirror, 4).run() is Ending.COMPLETE
     assert mirror.asked == [0, 1, 2, 3]

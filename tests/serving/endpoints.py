@@ -31,6 +31,8 @@ def tiny_endpoint(environment: Path, model: Path, **keys: Any) -> dict[str, Any]
             "VLLM_CPU_KVCACHE_SPACE": "1",
             # Two servers on one machine would pin the same core.
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            # And wait for each other's threads: a token then takes a hundred times as long.
+            "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
             "DO_NOT_TRACK": "1",
         },

@@ -7,9 +7,11 @@ STUB_THINKS puts thoughts before the answer.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import threading
 import time
@@ -91,17 +93,33 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+def meet(host: str, port: int, headless: bool) -> None:
+    """Wait for the other of two parts, as tensor-parallel ranks do; a headless one then stays until killed."""
+    if not headless:
+        socket.create_server((host, port)).accept()
+        return
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection((host, port))
+            time.sleep(3600)
+        time.sleep(0.05)
+
+
 def main() -> None:
     """Serve until killed."""
     flags = argparse.ArgumentParser(allow_abbrev=False)
-    for flag in ("--served-model-name", "--host"):
-        flags.add_argument(flag, required=True)
-    flags.add_argument("--port", type=int, required=True)
+    for flag in ("--served-model-name", "--host", "--master-addr"):
+        flags.add_argument(flag)
+    for flag in ("--port", "--master-port", "--node-rank"):
+        flags.add_argument(flag, type=int)
+    flags.add_argument("--headless", action="store_true")
     flags.add_argument("--max-model-len", type=int, default=4096)
     given, _ = flags.parse_known_args()
     if "STUB_FAILS" in os.environ:
         sys.exit("CUDA out of memory, or so")
     multiprocessing.get_context("spawn").Process(target=engine, daemon=True).start()
+    if given.master_addr is not None:
+        meet(given.master_addr, given.master_port, given.headless)
     Handler.model, Handler.context = given.served_model_name, given.max_model_len
     ThreadingHTTPServer((given.host, given.port), Handler).serve_forever()
 

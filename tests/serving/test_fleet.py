@@ -188,6 +188,19 @@ async def test_a_killed_router_comes_back_at_its_address_with_its_replicas(
         assert len({await answered_by(fleet, f"episode-{i}") for i in range(24)}) == 2
 
 
+def _actor_of(folder: Path) -> psutil.Process:
+    """Whoever started what works there."""
+    working = [psutil.Process(pid) for pid in processes_in(folder)]
+    [actor] = {_above(process) for process in working} - set(working)
+    return actor
+
+
+def _above(process: psutil.Process) -> psutil.Process:
+    parent = process.parent()
+    assert parent is not None
+    return parent
+
+
 async def test_a_killed_actor_takes_its_server_and_its_engine_along(
     tmp_path: Path, router_command: list[str]
 ) -> None:
@@ -195,8 +208,7 @@ async def test_a_killed_actor_takes_its_server_and_its_engine_along(
     async with fleet_of(what) as fleet:
         folder = work_folder(what.launch, "a%2Fm-0")
         old = [psutil.Process(pid) for pid in processes_in(folder)]
-        [actor] = {process.parent() for process in old} - {*old, None}
-        assert actor is not None
+        actor = _actor_of(folder)
         assert actor.name().startswith("ray::Replica")
         actor.kill()
         await eventually(lambda: not any(process.is_running() for process in old))
@@ -208,7 +220,7 @@ async def test_what_the_cluster_does_not_have_is_named_within_a_bound(
 ) -> None:
     what = served(tmp_path, router_command, gpus=8, accelerator="H100", placement_timeout_s=1.0)
     started = time.monotonic()
-    with pytest.raises(ServingError, match=r"within 1 s: 0 of 1 nodes have 8 GPU; the most on one node is 0"):
+    with pytest.raises(ServingError, match=r"within 1 s: 0 of 2 nodes have 8 GPU; the most on one node is 0"):
         await Fleet.start(what)
     assert time.monotonic() - started < 60.0
     assert leftovers(what) == []
@@ -231,6 +243,32 @@ async def test_a_start_that_is_broken_off_leaves_nothing(tmp_path: Path, router_
     with pytest.raises(asyncio.CancelledError):
         await starting
     await eventually(lambda: leftovers(what) == [])
+
+
+async def test_a_replica_that_spans_two_nodes_is_one_replica(tmp_path: Path, router_command: list[str]) -> None:
+    """One actor per node, an equal share of the ranks on each; the death of either part is the replica's."""
+    what = served(tmp_path, router_command, tensor_parallel=2, nodes=2)
+    async with fleet_of(what) as fleet:
+        parts = [work_folder(what.launch, part) for part in ("a%2Fm-0", "a%2Fm-0-node1")]
+        nodes = {_above(_actor_of(part)).pid for part in parts}
+        assert len(nodes) == 2
+        assert await answered_by(fleet, "episode")
+        for pid in processes_in(parts[1]):
+            os.kill(pid, signal.SIGKILL)
+        await until_serving(fleet, [1])
+        assert await answered_by(fleet, "episode")
+    assert not any(map(processes_in, parts))
+
+
+async def test_a_part_that_ends_while_the_replica_starts_is_its_end(
+    tmp_path: Path, router_command: list[str]
+) -> None:
+    part = ["sh", "-c", 'case "$*" in *--headless*) echo no NCCL here; exit 3;; *) sleep 600;; esac', "vllm"]
+    what = served(tmp_path, router_command, tensor_parallel=2, nodes=2, command=part)
+    with pytest.raises(
+        ServingError, match=r"(?s)another node ended: its server ended with code 3; .*no NCCL here"
+    ):
+        await Fleet.start(what)
 
 
 async def test_requests_in_flight_end_before_their_server_does(tmp_path: Path, router_command: list[str]) -> None:

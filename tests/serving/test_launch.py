@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from chime_dist.adapters.vllm.actor import work_folder
 from chime_dist.adapters.vllm.child import processes_in
 from chime_dist.adapters.vllm.status import ServingStatus
 from chime_dist.config.loading import load_sweep
+from chime_dist.config.serving import VllmEndpoint
 from chime_dist.engine.driver import Ending
 from chime_dist.errors import MissingExtraError, ServingError
 from chime_dist.wiring.health.models import backbone_findings
@@ -80,7 +82,7 @@ async def test_a_sweep_runs_on_what_it_serves_and_leaves_nothing(
     assert told[0].startswith("starting 1 vLLM replicas of m; logs: ")
     assert told[-1] == "prefix cache, m replica 0: 60.0% of 1,000 prompt tokens"
     assert (launch.directory.path / "serving" / "m-0.log").is_file()
-    again = Launch.resume(launch.directory.path, ["protocol.epochs=2"])
+    again = Launch.resume(launch.directory.path)
     assert await again.drive(unseen) is Ending.COMPLETE, again.reason
     assert processes_of(launch) == []
 
@@ -150,8 +152,11 @@ async def test_doctor_says_what_a_launch_will_start(tmp_path: Path) -> None:
     [finding] = [finding async for finding in backbone_findings(spec, launch.runs)]
     assert finding.level == "ok"
     assert "starts 3 of it, each on 0.1 CPU, 4 GPU, accelerator H100" in finding.what
-    missing = spec.cluster.endpoints["m"].model_copy(update={"router": {"command": ["no-such-router"]}})
-    assert missing != spec.cluster.endpoints["m"]
+    without = VllmEndpoint.model_validate({**endpoint, "router": {"command": ["no-such-router"]}})
+    spec = replace(spec, cluster=spec.cluster.model_copy(update={"endpoints": {"m": without}}))
+    [finding] = [finding async for finding in backbone_findings(spec, launch.runs)]
+    assert finding.level == "problem"
+    assert "cluster.endpoints.m.router.command" in finding.fix
 
 
 def test_the_servers_secrets_are_masked(tmp_path: Path) -> None:

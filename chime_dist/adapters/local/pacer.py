@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from chime_dist.core.pacing import Pace, PaceLimits
+from chime_dist.core.pacing import Pace, PaceLimits, Pauses
 from chime_dist.ports import Clock
 
 
 class LocalPacer:
     """Implements ``ports.Pacer``; everything that calls the backbone in this process shares one."""
 
-    def __init__(self, clock: Clock, limits: PaceLimits) -> None:
+    def __init__(self, clock: Clock, limits: PaceLimits, pausing: Pauses) -> None:
         self._clock = clock
-        self._pace = Pace(limits, clock.monotonic())
+        self._pace = Pace(limits, clock.monotonic(), pausing)
 
     async def enter(self, call: str, tokens: int, lasts_s: float) -> float:
         """See ``ports.Pacer``."""

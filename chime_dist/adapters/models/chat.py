@@ -29,7 +29,7 @@ from chime_dist.adapters.models.chat_request import ChatSettings, request_body
 from chime_dist.core.chat_reply import classify_failure, fitting_max_tokens, read_completion
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.model_call import ChatReply, ChatRequest
-from chime_dist.core.pacing import PaceLimits
+from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import Attempt, GiveUp, retry_after_seconds
 from chime_dist.core.text import whole_characters
 from chime_dist.errors import BackboneError
@@ -69,7 +69,7 @@ class ChatBackbone:
         self._settings = settings
         self._clock = clock
         self._uniform = uniform
-        self._pacer = pacer or LocalPacer(clock, PaceLimits())
+        self._pacer = pacer or LocalPacer(clock, PaceLimits(), Pauses.beside(settings.retry))
         self._url = f"{settings.base_url}/chat/completions"
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
 

@@ -18,6 +18,7 @@ from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.vector import Vector
 from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.meters import Snapshot, meters_of
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Delivery, Worker
 from chime_dist.ports import BankQuery, Embedder, EmbedderFingerprint, Hit, RecordStore
@@ -44,7 +45,15 @@ class _Once(Generic[T]):
             return self._built
 
 
-class BankActor:
+class _Gathering:
+    """An actor that can be asked what its process has gathered."""
+
+    async def gathered(self, launch: str) -> Snapshot:
+        """See ``engine.meters``."""
+        return meters_of(launch).snapshot()
+
+
+class BankActor(_Gathering):
     """Owns the banks of a launch: commits, and reads at pinned versions. Takes a new fence at every start."""
 
     def __init__(self, factory: Callable[[], Awaitable[BankOwner]]) -> None:
@@ -88,7 +97,7 @@ class BankActor:
         return owner
 
 
-class RoleActor:
+class RoleActor(_Gathering):
     """One role on one backbone: one model turn per call."""
 
     def __init__(self, factory: Callable[[], RoleRunner]) -> None:
@@ -121,7 +130,7 @@ class GateActor(RoleActor):
     """Turns a scored trajectory into a diagnosis, and two lessons into one."""
 
 
-class EmbedderActor:
+class EmbedderActor(_Gathering):
     """Texts to vectors."""
 
     def __init__(self, factory: Callable[[], Awaitable[Embedder]]) -> None:
@@ -136,7 +145,7 @@ class EmbedderActor:
         return await (await self._embedder.get()).embed(texts, kind)
 
 
-class RecordActor:
+class RecordActor(_Gathering):
     """The run directory's one writer. Lives on the driver's node, where the directory is."""
 
     def __init__(self, factory: Callable[[], Awaitable[RecordStore]]) -> None:
@@ -159,7 +168,7 @@ class RecordActor:
         return dict(await (await self._records.get()).tally(run_id))
 
 
-class WorkerActor:
+class WorkerActor(_Gathering):
     """Runs episodes. Dies and comes back without memory: its leases run out and its units are redelivered.
 
     What its benchmarks start is marked as its own; what an earlier worker's left on this node is ended at its

@@ -101,6 +101,11 @@ class RayCluster:
         self._actors.append(handle)
         return str(options["name"])
 
+    @property
+    def actors(self) -> tuple[ActorHandle[Any], ...]:
+        """Every actor of the launch, in the order of creation."""
+        return tuple(self._actors)
+
     def leave(self) -> None:
         """Kill every actor and leave the cluster, unless others share the connection; one that we started ends."""
         for actor in reversed(self._actors):

@@ -11,6 +11,7 @@ import asyncio
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 import structlog
 from pydantic import ValidationError
@@ -43,6 +44,14 @@ class Driver(Frozen):
     def __str__(self) -> str:
         return f"{self.process} since {self.since}"
 
+    @classmethod
+    def parsed(cls, token: str) -> Self | None:
+        """What a token says; None for one of another version of this program."""
+        try:
+            return cls.model_validate_json(token)
+        except ValidationError:
+            return None
+
 
 class RedisDriverToken:
     """Implements ``ports.DriverToken``. ``take`` it before anything of the launch is changed."""
@@ -72,7 +81,7 @@ class RedisDriverToken:
             if holder == ours:
                 self._ours = ours
                 return
-            driver = _parsed(holder)
+            driver = Driver.parsed(holder)
             # Whether this very process still drives by another token, only renewals tell.
             gone = None if driver is None or driver.process == self._process else driver.process.gone()
             renewed = holder == seen and asked + (left_ms - _ROUNDING_MS) / 1000 > ends_by
@@ -101,7 +110,7 @@ class RedisDriverToken:
             if holder != self._ours:
                 raise ServiceError(
                     f"launch {self._launch}: this driver was silent for more than {self._lasts_ms / 1000:g} s,"
-                    f" and {_parsed(holder) or 'another driver'} has the launch now. Leave the launch to it"
+                    f" and {Driver.parsed(holder) or 'another driver'} has the launch now. Leave the launch to it"
                 )
 
     async def leave(self) -> None:
@@ -128,11 +137,3 @@ class RedisDriverToken:
             f" has its token in Redis at {self._connection.address}. Leave the launch to it; or end it {end}, wait"
             " for its end, and resume"
         )
-
-
-def _parsed(value: str) -> Driver | None:
-    """None for a token of another version of this program."""
-    try:
-        return Driver.model_validate_json(value)
-    except ValidationError:
-        return None

@@ -5,15 +5,17 @@ from __future__ import annotations
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.scripts import PaceScripts
-from chime_dist.core.pacing import PaceLimits
+from chime_dist.core.pacing import PaceLimits, Pauses
 
 
 class RedisPacer:
     """Implements ``ports.Pacer``. Every method raises ServiceError when Redis stays unreachable."""
 
-    def __init__(self, connection: RedisConnection, keys: RedisKeys, backbone: str, limits: PaceLimits) -> None:
+    def __init__(
+        self, connection: RedisConnection, keys: RedisKeys, backbone: str, limits: PaceLimits, pausing: Pauses
+    ) -> None:
         self._connection = connection
-        self._scripts = PaceScripts(connection.commands, keys, backbone, limits)
+        self._scripts = PaceScripts(connection.commands, keys, backbone, limits, pausing)
         self._backbone = backbone
 
     async def enter(self, call: str, tokens: int, lasts_s: float) -> float:

@@ -17,7 +17,7 @@ from redis.commands.core import AsyncScript
 from chime_dist.adapters.lease_token import LeaseToken
 from chime_dist.adapters.redis.keys import CHANGES_KEPT, GROUP, NOBODY, RedisKeys
 from chime_dist.core import pacing
-from chime_dist.core.pacing import PaceLimits
+from chime_dist.core.pacing import PaceLimits, Pauses
 
 
 class Delivered(NamedTuple):
@@ -150,9 +150,10 @@ class JournalScripts:
 class PaceScripts:
     """Atomic steps of one backbone's pace; see ``core.pacing``."""
 
-    def __init__(self, client: Redis, keys: RedisKeys, backbone: str, limits: PaceLimits) -> None:
+    def __init__(self, client: Redis, keys: RedisKeys, backbone: str, limits: PaceLimits, pausing: Pauses) -> None:
         self._keys = [keys.pace(backbone), keys.flights(backbone)]
         self._limits = limits
+        self._pausing = pausing
         self._enter = _script(client, "pace_enter")
         self._leave = _script(client, "pace_leave")
 
@@ -174,7 +175,7 @@ class PaceScripts:
         args = (
             *("" if now is None else now, call, tokens_beyond, "" if slow_down is None else slow_down),
             *(self._limits.tokens_per_minute or 0, pacing.BURST_SHARE),
-            *(pacing.FIRST_PAUSE_S, pacing.LONGEST_PAUSE_S),
+            *(self._pausing.first_s, self._pausing.longest_s),
         )
         await self._leave(self._keys, args)
 

@@ -100,7 +100,7 @@ class Child:
             self._process.kill()
             await self.ended()
         await self._killed(processes_in(self._folder))
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(_remove, self._folder)
 
     def said(self) -> str:
         """The last lines of its log, for an error."""
@@ -142,6 +142,13 @@ def processes_in(folder: Path) -> list[int]:
 def _make(*folders: Path) -> None:
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    # That of the launch goes with its last part.
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
 
 
 def log_tail(path: Path) -> str:

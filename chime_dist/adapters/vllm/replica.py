@@ -165,9 +165,21 @@ class Replica:
         ranks: list[NodeRank | None] = [None]
         if endpoint.nodes > 1:
             ranks = [NodeRank(rank, endpoint.nodes, host, port) for rank in range(endpoint.nodes)]
-        refs = [actor.start.remote(endpoint, model, node) for actor, node in zip(self._actors, ranks, strict=True)]
-        urls: list[str | None] = await asyncio.gather(*refs)
-        return str(urls[0])
+        first, *others = self._actors
+        await asyncio.gather(
+            *(actor.start.remote(endpoint, model, rank) for actor, rank in zip(others, ranks[1:], strict=True))
+        )
+        answering = asyncio.ensure_future(_url(first.start.remote(endpoint, model, ranks[0])))
+        ends = [asyncio.ensure_future(_why(actor)) for actor in others]
+        try:
+            done, _ = await asyncio.wait({answering, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            if answering not in done:
+                # The first part would wait for the others until its time is over.
+                raise ServingError(f"{self._part(0)}: a part of it on another node ended: {done.pop().result()}")
+            return answering.result()
+        finally:
+            for task in (answering, *ends):
+                task.cancel()
 
     async def _ended(self) -> str:
         ends = [asyncio.ensure_future(_why(actor)) for actor in self._actors]
@@ -210,6 +222,10 @@ class Replica:
 
     def _log_path(self, rank: int) -> Path:
         return self._served.logs / f"{self._part(rank)}.log"
+
+
+async def _url(started: Any) -> str:
+    return str(await started)
 
 
 async def _why(actor: ActorHandle[Any]) -> str:

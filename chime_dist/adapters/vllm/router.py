@@ -29,6 +29,10 @@ _POLL_S = 0.05
 log = structlog.get_logger()
 
 
+class _Unreached(ServingError):
+    """Nothing answered."""
+
+
 class Router:
     """A running router; ``start`` makes it."""
 
@@ -67,12 +71,18 @@ class Router:
         return self._keeping.restarts.total
 
     async def add(self, replica: str) -> None:
-        """Send requests to the replica at this URL too. Raises ServingError."""
+        """Send requests to the replica at this URL too. Raises ServingError where the router does not take it.
+
+        A router that is being started again is told then.
+        """
         self._replicas.add(replica)
-        await self._ask("add_worker", replica)
+        try:
+            await self._ask("add_worker", replica)
+        except _Unreached as error:
+            log.warning("serving.router_not_told", backbone=self._name, replica=replica, error=str(error))
 
     async def remove(self, replica: str) -> None:
-        """Send it no more requests; those in flight end. A router that is being started again learns it then."""
+        """Send it no more requests; those in flight end."""
         self._replicas.discard(replica)
         try:
             await self._ask("remove_worker", replica)
@@ -102,7 +112,7 @@ class Router:
                     if not self._child.alive:
                         raise ServingError(f"{what} ended; {self._child.said()}")
                     await asyncio.sleep(_POLL_S)
-            for replica in self._replicas:
+            for replica in list(self._replicas):
                 await self._ask("add_worker", replica)
         except BaseException as error:
             await self._child.clear()
@@ -131,7 +141,7 @@ class Router:
                         f" {response.status}: {await response.text()}"
                     )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise ServingError(
+            raise _Unreached(
                 f"the router of backbone {self._name!r} at {self.url} does not answer {what} of {replica}:"
                 f" {type(error).__name__}"
             ) from error

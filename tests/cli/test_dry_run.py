@@ -1,0 +1,123 @@
+"""``sweep --dry-run``: sweeps of the paper that cannot start here yet, and what anything would about take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chime_dist.core.estimate import disk_bytes
+from chime_dist.core.paper import ORDERINGS, PAPER
+from tests.cli.conftest import CHIME_EPISODES, NO_PLAN_EPISODES, Program
+
+PAPER_CONFIGS = Path(__file__).parents[2] / "configs" / "paper"
+ABSENT = ("tau2", "vitabench", "browsecomp_zh")
+
+PAPER_SWEEP = """\
+name: elsewhere
+benchmarks: [tau2, {name: vitabench, language: english}]
+methods: [no_plan, todoevolve]
+backbones: [{name: m, scripted: {seed: 2}}]
+roles: {user_simulator: {name: u}}
+orderings: [0]
+embedder: {kind: hashing, dim: 32}
+cluster:
+  endpoints: {m: {kind: scripted}, u: {kind: scripted}}
+"""
+
+
+@pytest.fixture(scope="module")
+def table1(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The outline of the paper's first table; read only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("table1"))
+        found: dict[str, Any] = Program(Path.cwd()).json("sweep", PAPER_CONFIGS / "table1.yaml", "--dry-run")
+    return found
+
+
+def test_the_papers_first_table_is_counted_without_its_benchmarks(table1: dict[str, Any]) -> None:
+    """R3, R4, R6, R43: 2 backbones x 4 benchmarks x 5 methods x 3 orderings, in the paper's sizes and epochs."""
+    assert len(table1["runs"]) == 2 * 4 * 5 * ORDERINGS
+    for run in table1["runs"]:
+        if run["benchmark"] not in ABSENT:
+            continue
+        paper = PAPER[run["benchmark"]]
+        stream, remembers = paper.streams["paper_numbers"], run["method"] in ("chime", "a_mapreduce")
+        assert (run["train"], run["eval"], run["window"]) == (stream.train, stream.eval, paper.concurrency)
+        assert run["epochs"] == (paper.epochs if remembers else 1)
+    assert table1["episodes"] == sum(run["episodes"] for run in table1["runs"])
+
+
+def test_what_is_not_installed_is_named_with_how_to_get_it(table1: dict[str, Any]) -> None:
+    """R3: also the one domain of BFCL-v4 that is not there; its other seven are counted in full."""
+    benchmarks, domain = table1["missing"]
+    assert benchmarks.startswith("tau2, vitabench, browsecomp_zh: counted from the paper's streams")
+    assert "entry point group chime_dist.benchmarks" in benchmarks
+    assert domain == ("bfcl_v4: web_search_base is part of a later version; the counts are without its 100 tasks")
+    bfcl = next(run for run in table1["runs"] if run["benchmark"] == "bfcl_v4")
+    assert (bfcl["train"], bfcl["eval"]) == (1751 - 70, 755 - 30)
+    assert table1["prerequisites"].keys() == {"bfcl_v4"}
+
+
+def test_tokens_are_given_for_every_backbone_and_bytes_for_every_run(table1: dict[str, Any]) -> None:
+    """R9, R38: the evaluation-side roles have a backbone of their own."""
+    assert set(table1["tokens"]) == {"qwen3.5-flash", "deepseek-v4-flash", "qwen3.6-flash"}
+    for model, size in table1["tokens"].items():
+        spent = [run["tokens"][model] for run in table1["runs"] if model in run["tokens"]]
+        assert size == {kind: sum(one[kind] for one in spent) for kind in ("prompt", "completion")}
+        assert size["prompt"] > size["completion"] > 0
+    assert table1["disk_bytes"] == sum(run["disk_bytes"] for run in table1["runs"])
+
+
+@pytest.mark.parametrize("words", [["--quiet"], ["--json"]])
+def test_a_start_without_its_benchmarks_is_refused_and_writes_nothing(program: Program, words: list[str]) -> None:
+    result = program("sweep", program.write(PAPER_SWEEP), *words)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    first, *lines = result.stderr.splitlines()
+    assert first == "error: this sweep needs benchmarks that are not installed:"
+    assert [line.split(":")[0].strip() for line in lines[:2]] == ["tau2", "vitabench"]
+    assert lines[2] == "take them out of 'benchmarks' to start, or count the sweep with --dry-run"
+    assert [path.name for path in program.folder.iterdir()] == ["sweep.yaml"]
+
+
+def test_calls_follow_the_method_and_the_steps_that_the_benchmark_allows(program: Program) -> None:
+    """R39, R43: 100 steps at most; TodoEvolve revises before every eighth; the user simulator answers."""
+    document = program.json("sweep", program.write(PAPER_SWEEP), "--dry-run")
+    no_plan, todoevolve = document["runs"][:2]
+    episodes = 1787 + 769
+    assert no_plan["calls"] == {"executor": 20 * episodes, "user_simulator": 10 * episodes}
+    assert no_plan["calls_at_most"] == {"executor": 100 * episodes, "user_simulator": 50 * episodes}
+    assert todoevolve["calls"]["planner"] == (2 + 19 // 8) * episodes
+    assert todoevolve["calls_at_most"]["planner"] == (2 + 99 // 8) * episodes
+    assert set(document["tokens"]) == {"m", "u"}
+
+
+def test_the_other_protocol_has_its_own_sizes(program: Program) -> None:
+    """R3 paper_text: tau2 140/60 and VitaBench 280/120; a limit counts there as well."""
+    sweep = program.write(PAPER_SWEEP)
+    words = ("sweep", sweep, "--dry-run", "--set", "protocol.preset=paper_text")
+    sizes = [(run["benchmark"], run["train"], run["eval"]) for run in program.json(*words)["runs"]]
+    assert sizes == [("tau2", 140, 60)] * 2 + [("vitabench", 280, 120)] * 2
+    limited = program.json(*words, "--limit", "10")["runs"]
+    assert [(run["train"], run["eval"]) for run in limited] == [(7, 3)] * 4
+
+
+def test_a_benchmark_that_nobody_knows_is_a_usage_error(program: Program) -> None:
+    result = program("sweep", program.write(PAPER_SWEEP.replace("tau2", "tau3")), "--dry-run")
+    assert result.exit_code == 2
+    assert "there is no benchmark 'tau3'" in result.stderr
+
+
+def test_people_see_tokens_bytes_and_orderings_on_one_line(program: Program) -> None:
+    """Runs that differ in nothing but their ordering are one line."""
+    text = program.write().read_text().replace("orderings: [0]", "orderings: [0, 2]")
+    result = program("sweep", program.write(text), "--dry-run")
+    shown = " ".join(result.stdout.split())
+    assert f"chime 0, 2 14 x 2 6 2 {2 * CHIME_EPISODES}" in shown.replace("bfcl_v4 m ", "")
+    assert f"4 runs, {2 * (CHIME_EPISODES + NO_PLAN_EPISODES)} episodes" in result.stdout
+    assert "prompt and " in result.stdout
+    size = 2 * (disk_bytes("bfcl_v4", 28, 6, 4, 32) + disk_bytes("bfcl_v4", 14, 6, 0, 32))
+    assert f"About {size / 1000:.3g} kB of results" in result.stdout
+    assert "NOT INSTALLED bfcl_v4: web_search_base" in result.stdout
