@@ -72,6 +72,7 @@ class BackboneError(ChimeDistError):
         status: the HTTP status, or None where no reply came.
         retriable: whether a later call with the same input may succeed.
         retry_after_s: what the server asked for, in seconds, or None.
+        sent: the ``core.model_call.ChatRequest`` that failed, where prompts are captured, else None.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class BackboneError(ChimeDistError):
         self.status = status
         self.retriable = retriable
         self.retry_after_s = retry_after_s
+        self.sent: object = None
 
     def __str__(self) -> str:
         where = f" (HTTP {self.status})" if self.status is not None else ""

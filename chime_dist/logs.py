@@ -61,10 +61,15 @@ class SecretMask:
         """The event as strings, numbers, lists and dicts; raises nothing for any value."""
         return {self.text(str(key)): self._value(str(key), value) for key, value in event.items()}
 
-    def text(self, text: str) -> str:
-        """One text without secrets, cut to LONGEST_TEXT characters and a note of how many more there were."""
+    def hide(self, text: str) -> str:
+        """One text without the known secrets, and otherwise as it was."""
         for secret in self._known:
             text = text.replace(secret, MASK)
+        return text
+
+    def text(self, text: str) -> str:
+        """One text without secrets, cut to LONGEST_TEXT characters and a note of how many more there were."""
+        text = self.hide(text)
         for pattern, mask in _SECRET_IN_TEXT:
             text = pattern.sub(mask, text)
         if len(text) > LONGEST_TEXT:

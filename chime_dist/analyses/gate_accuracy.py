@@ -19,8 +19,8 @@ _MISSING = "-"
 
 _NOTES = (
     "Gate accuracy is configured: the share of the gate's requests, chosen by hash, that see the true cause. Under"
-    " no_gate they are the distiller's, which attributes nothing; there the others take a failure for a fault of"
-    " both stages.",
+    " no_gate they are the distiller's, which writes for both stages after every episode; what it writes after a"
+    " failure is right only for a stage that was at fault, and only where it sees that.",
     "Wrong labels are counted against the true causes, which credit_world knows. Right memories are those whose"
     " first stated rule is the one that their cases need. Banks are the memories that eval read.",
     "A simulation: a gate that does not see the cause gives another label, advises a stage that it blames wrongly"

@@ -15,6 +15,7 @@ import chime_dist
 from chime_dist.cli.bank.commands import bank
 from chime_dist.cli.boundary import Boundary, ExitCode, Session
 from chime_dist.cli.ctl.commands import ctl
+from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import AsJson
 from chime_dist.core.aggregate import Denominator
 
@@ -295,7 +296,7 @@ def serve(
         serving.show_status(Path(target), as_json)
         return
     if file is None:
-        raise typer.BadParameter("say which FILE holds this backbone: chime-dist serve NAME FILE")
+        raise typer.BadParameter(f"say which FILE holds this backbone: {suggested('serve', target, 'FILE')}")
     _exit(serving.serve_until_interrupted(_session(context), target, file, overrides or (), as_json))
 
 

@@ -66,8 +66,8 @@ def _agreed(manner: Manner) -> bool:
     try:
         return typer.confirm("Remove all this?", err=True)
     except typer.Abort:
-        # Nobody is there to answer.
-        say("say --yes to remove it without a question")
+        # Nobody is there to answer, and the question's line has no end yet.
+        say("\nsay --yes to remove it without a question")
         return False
 
 

@@ -11,23 +11,34 @@ from rich.text import Text
 
 from chime_dist.adapters.directory.run_writer import FailedAttempt
 from chime_dist.cli.output import counted, foreign
+from chime_dist.core.bank import Event
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Recall, Step
 from chime_dist.core.journal import JournalEntry
+from chime_dist.core.spending import Spent, money
 from chime_dist.core.task import TaskView
 
+_MOVE = "value.update"
 
-def episode_view(trace: EpisodeTrace, entry: JournalEntry | None) -> Iterator[RenderableType]:
+
+def episode_view(trace: EpisodeTrace, entry: JournalEntry | None, spent: Spent) -> Iterator[RenderableType]:
     """``entry`` is what the journal holds of the episode's position; None in eval, and before the commit."""
     trajectory = trace.trajectory
     yield _heading(trace.record)
     yield from _task(trajectory.view)
     yield from _recalls(trajectory.recalls)
+    if trajectory.plan is not None:
+        yield _section("Plan")
+        yield foreign(trajectory.plan)
     yield _section("Steps")
-    yield from map(_step, trajectory.steps)
+    for step in trajectory.steps:
+        again = step.kind == "plan" and step.content == trajectory.plan
+        yield Text(f"{step.index} plan: as above") if again else _step(step)
     yield from _outcome(trace)
     yield from _writes(trace.record, entry)
-    yield from _usage(trace.record)
+    if spent.usage:
+        yield _section("Calls and tokens")
+        yield from _usage(spent)
 
 
 def empty_view(run_id: str, entry: JournalEntry, attempts: Sequence[FailedAttempt]) -> Iterator[RenderableType]:
@@ -138,19 +149,51 @@ def _writes(record: EpisodeRecord, entry: JournalEntry | None) -> Iterator[Rende
         yield foreign(f"{version}, empty: {entry.empty_reason}")
         return
     yield Text(f"{version}, {counted(len(entry.events), 'event')}")
+    moves = [event for event in entry.events if _is_move(event)]
+    if moves:
+        yield _moved(moves)
     for event in entry.events:
+        if _is_move(event):
+            continue
         yield foreign(f"{event.kind} {event.collection} {event.id or ''}".rstrip())
-        yield _indented(_fields({**event.detail, **(event.payload or {})}))
+        # What is there now says more than a copy of it before and after.
+        told = event.detail if event.payload is None else {**_without_copies(event.detail), **event.payload}
+        yield _indented(_fields(told))
 
 
-def _usage(record: EpisodeRecord) -> Iterator[RenderableType]:
-    if not record.usage:
-        return
-    yield _section("Calls and tokens")
-    for role, used in record.usage.items():
+def _is_move(event: Event) -> bool:
+    """Whether all that it did was to move a memory's value (Eq. 9)."""
+    return event.kind == _MOVE and {"before", "after", "delta"} <= event.detail.keys()
+
+
+def _without_copies(detail: Mapping[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in detail.items() if key not in ("before", "after")}
+
+
+def _moved(moves: Sequence[Event]) -> Table:
+    table = Table("Memory", "v", "n", "Delta", "Why")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for event in moves:
+        detail = event.detail
+        before, after = detail["before"], detail["after"]
+        table.add_row(
+            foreign(f"{event.collection} {event.id}"),
+            f"{before['value']:+.4f} to {after['value']:+.4f}",
+            f"{before['count']} to {after['count']}",
+            f"{detail['delta']:+.4f}",
+            foreign("misleading" if detail.get("misleading") else f"label {detail.get('label')}"),
+        )
+    return table
+
+
+def _usage(spent: Spent) -> Iterator[RenderableType]:
+    for who, used in spent.usage.items():
         requests = f"{counted(used.calls, 'call')}, {counted(used.requests, 'request')}"
-        tokens = f"{used.prompt_tokens} ({used.cached_tokens} cached) in, {used.completion_tokens} out"
-        yield Text(f"{role}: {requests}, tokens {tokens}")
+        tokens = f"{used.prompt_tokens:,} ({used.cached_tokens:,} cached) in, {used.completion_tokens:,} out"
+        cost = money(spent.cost_of(who), spent.currency)
+        yield foreign(f"{who.role} on {who.endpoint}: {requests}, tokens {tokens}, cost {cost}")
+    yield Text(f"all: {spent.tokens:,} tokens, cost {money(spent.cost, spent.currency)}")
 
 
 def _section(title: str) -> Text:

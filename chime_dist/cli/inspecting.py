@@ -14,15 +14,19 @@ from chime_dist.cli.boundary import ExitCode
 from chime_dist.cli.episode_view import empty_view, episode_view
 from chime_dist.cli.invocation import program, suggested
 from chime_dist.cli.launch_view import launch_view, launches_view, run_view
-from chime_dist.cli.output import say, show, show_json, show_text
+from chime_dist.cli.output import foreign, say, show, show_json, show_text
+from chime_dist.cli.spending_view import limits_document, limits_text, spending_document, spending_table
 from chime_dist.cli.targets import EpisodeName, find
 from chime_dist.core.aggregate import Denominator
 from chime_dist.core.journal import JournalEntry, parse_line
+from chime_dist.core.spending import levels
 from chime_dist.report.csv_text import comparisons_to_csv, to_csv
 from chime_dist.report.json_text import to_json
 from chime_dist.report.markdown import to_markdown
 from chime_dist.report.terminal import to_terminal
+from chime_dist.wiring.following import spent_so_far
 from chime_dist.wiring.results import JournalFile, Standing, launch_report, standings, write_report
+from chime_dist.wiring.spending import spent_on, stored_limits
 
 Format = Literal["table", "markdown", "csv", "json"]
 
@@ -50,12 +54,15 @@ def show_target(path: Path, words: Sequence[str], as_json: bool) -> None:
 
 
 def _show_launch(launch: LaunchDirectory, as_json: bool) -> None:
-    found = standings(launch)
+    found, spent = standings(launch), spent_so_far(launch)
+    limits = levels(stored_limits(launch), spent)
     if as_json:
         manifest = {"manifest": launch.manifest, "status": launch.status(), "holder": launch.holder()}
-        show_json({"directory": launch.path, **manifest, "runs": [_standing_document(run) for run in found]})
+        money = {"spent": spending_document(spent), "limits": limits_document(limits)}
+        runs = [_standing_document(run) for run in found]
+        show_json({"directory": launch.path, **manifest, "runs": runs, **money})
     else:
-        show(*launch_view(launch, found))
+        show(*launch_view(launch, found), spending_table(spent), foreign(limits_text(limits, spent)))
 
 
 def _standing_document(standing: Standing) -> dict[str, object]:
@@ -78,11 +85,13 @@ def _show_run(launch: LaunchDirectory, run_id: str, as_json: bool) -> None:
     entry, records = launch.manifest.runs[run_id], list(archive.records(run_id))
     standing = next(standing for standing in standings(launch) if standing.run_id == run_id)
     totals = _settled(archive.totals(run_id), standing)
+    spent = {phase: spent_on(launch, run_id, total.usage) for phase, total in totals.items()}
     if as_json:
         document = {"standing": _standing_document(standing), "totals": totals, "records": records}
-        show_json({"directory": launch.path, "run_id": run_id, "entry": entry, **document})
+        costs = {phase: used.cost for phase, used in spent.items()}
+        show_json({"directory": launch.path, "run_id": run_id, "entry": entry, **document, "costs": costs})
     else:
-        show(*run_view(run_id, entry, standing, totals, records))
+        show(*run_view(run_id, entry, standing, totals, spent, records))
 
 
 def _settled(totals: dict[Phase, PhaseTotals], standing: Standing) -> dict[Phase, PhaseTotals]:
@@ -101,10 +110,13 @@ def _show_episode(launch: LaunchDirectory, run_id: str, episode: EpisodeName, as
         _show_empty(launch, run_id, entry, as_json)
     elif trace is None:
         raise typer.BadParameter(_not_there(launch, run_id, episode))
-    elif as_json:
-        show_json({"directory": launch.path, "run_id": run_id, "trace": trace, "commit": entry})
     else:
-        show(*episode_view(trace, entry))
+        spent = spent_on(launch, run_id, trace.record.usage)
+        if as_json:
+            found = {"trace": trace, "commit": entry, "spent": spending_document(spent)}
+            show_json({"directory": launch.path, "run_id": run_id, **found})
+        else:
+            show(*episode_view(trace, entry, spent))
 
 
 def _show_empty(launch: LaunchDirectory, run_id: str, entry: JournalEntry, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from chime_dist.adapters.directory.episode_archive import Phase, PhaseTotals
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, LaunchSummary, RunEntry
 from chime_dist.cli.output import foreign
 from chime_dist.core.episode import EpisodeRecord, Outcome
+from chime_dist.core.spending import Spent, money
 from chime_dist.wiring.results import Standing
 
 LAST_EPISODES = 20
@@ -68,6 +69,7 @@ def run_view(
     entry: RunEntry,
     standing: Standing,
     totals: Mapping[Phase, PhaseTotals],
+    spent: Mapping[Phase, Spent],
     records: Sequence[EpisodeRecord],
 ) -> Iterator[RenderableType]:
     """A run: its shape, its counts, and its newest episodes."""
@@ -79,14 +81,15 @@ def run_view(
         f"bank at version {standing.committed} of {standing.train_total}, {standing.evaluated} of "
         f"{standing.eval_total} evaluated, {standing.owed} episodes owed"
     )
-    counts = Table(
-        "Phase", "Success", "Failure", "Infra", "Unsettled", "Attempts", "Gate errors", "Seconds", "Tokens"
-    )
+    counts = Table("Phase", "Success", "Failure", "Infra", "Unsettled", "Attempts", "Gate errors", "Seconds")
+    for column in counts.columns[1:]:
+        column.justify = "right"
     for phase, total in totals.items():
-        tokens = sum(used.prompt_tokens + used.completion_tokens for used in total.usage.values())
         numbers = (total.success, total.failure, total.infra, total.unsettled, total.attempts, total.gate_errors)
-        counts.add_row(phase, *map(str, numbers), f"{total.duration_s:.1f}", str(tokens))
+        counts.add_row(phase, *map(str, numbers), f"{total.duration_s:.1f}")
     yield counts
+    for phase, used in spent.items():
+        yield Text(f"{phase}: {used.tokens:,} tokens, cost {money(used.cost, used.currency)}")
     shown = records[-LAST_EPISODES:]
     if len(shown) < len(records):
         yield Text(f"the last {len(shown)} of {len(records)} attempts:")

@@ -55,17 +55,17 @@ def watch(path: Path, once: bool, interval_s: float, as_json: bool) -> ExitCode:
         return ExitCode.KILLED
 
 
-class _Viewer(AbstractContextManager["_Viewer"], Protocol):
+class Viewer(AbstractContextManager["Viewer"], Protocol):
     def see(self, sight: Sight, code: ExitCode | None) -> None: ...
 
 
-def _viewer(console: Console, as_json: bool) -> _Viewer:
+def _viewer(console: Console, as_json: bool) -> Viewer:
     if as_json:
-        return _Documents()
-    return _Screen(console) if console.is_terminal else _Lines()
+        return Documents()
+    return Screen(console) if console.is_terminal else Lines()
 
 
-class _Paced:
+class Paced:
     """A viewer that knows the rate, from before it began to look."""
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class _Paced:
         pass
 
 
-class _Documents(_Paced):
+class Documents(Paced):
     """A JSON line for every look."""
 
     def see(self, sight: Sight, code: ExitCode | None) -> None:
         show_json_line(watch_document(sight, self._at(sight), None if code is None else int(code)))
 
 
-class _Lines(_Paced):
+class Lines(Paced):
     """Lines about what changed: at once where something happened, now and then where the work just goes on."""
 
     def __init__(
@@ -133,7 +133,7 @@ class _Lines(_Paced):
                 self._write(text)
 
 
-class _Screen(_Paced):
+class Screen(Paced):
     """The whole picture, drawn anew."""
 
     def __init__(self, console: Console) -> None:

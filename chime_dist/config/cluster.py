@@ -147,6 +147,12 @@ class HttpEndpoint(ConfigModel):
     """Of a million tokens, for reports and ``limits.cost``; None where it is not known."""
     limits: PaceLimits = PaceLimits()
     """What the server takes; all callers of a launch keep them together."""
+    thinking_field: Literal["chat_template_kwargs", "enable_thinking", "thinking"] | None = "chat_template_kwargs"
+    """How the server reads ``BackboneModel.thinking``: among the chat template's variables (vLLM, SGLang), as a
+    boolean (DashScope), as an object with a ``type`` (DeepSeek). None does not tell it: OpenAI refuses fields that it
+    does not know."""
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """What the server calls the limit of a reply; OpenAI's newer models read the second alone."""
 
     @model_validator(mode="after")
     def _check(self) -> HttpEndpoint:
@@ -239,6 +245,8 @@ class ClusterConfig(ConfigModel):
     """Consecutive infra positions that pause a launch; the last of them is not committed."""
     outage_patience_s: Seconds = 1800.0
     """How long a backbone may be down before the launch pauses; until then it waits."""
+    capture_prompts: bool = False
+    """Keep every prompt and reply of every episode, word for word, beside its trajectory. They are large."""
     metrics: MetricsConfig | None = None
     """None gathers and serves none."""
     limits: LimitPolicy = LimitPolicy()

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from chime_dist.config.cluster import unreachable, with_environment
 from chime_dist.config.document import Document, stored_document
+from chime_dist.config.including import read_config
 from chime_dist.config.interpolation import Filled, fill
 from chime_dist.config.overrides import apply_overrides
 from chime_dist.config.problems import Problem, refuse, suggestion
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.config.validation import problems_of
-from chime_dist.config.yaml_reader import read_document
 from chime_dist.core.episode import Json
 
 log = structlog.get_logger(__name__)
@@ -25,12 +25,13 @@ log = structlog.get_logger(__name__)
 def load_sweep(
     path: str | Path, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> SweepConfig:
-    """Read a sweep from a YAML file, put ``overrides`` (``PATH=VALUE``) in, and fill it from ``environ``.
+    """Read a sweep from a YAML file and those it includes, put ``overrides`` (``PATH=VALUE``) in, and fill it from
+    ``environ``.
 
     Logs every warning. Raises ConfigError with every problem found, each with file and line, key path and fix;
     no message holds a secret (H6).
     """
-    return _checked(apply_overrides(read_document(Path(path)), overrides), environ)
+    return _checked(apply_overrides(read_config(Path(path)), overrides), environ)
 
 
 def restore_sweep(

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from chime_dist.config.cluster import ClusterConfig, with_environment
 from chime_dist.config.document import Tree
+from chime_dist.config.including import read_config
 from chime_dist.config.interpolation import fill
 from chime_dist.config.models import BackboneModel
 from chime_dist.config.overrides import apply_overrides
@@ -19,7 +20,6 @@ from chime_dist.config.problems import refuse, suggestion
 from chime_dist.config.schema import ConfigModel
 from chime_dist.config.serving import VllmEndpoint
 from chime_dist.config.validation import validated
-from chime_dist.config.yaml_reader import read_document
 from chime_dist.errors import ConfigError
 
 _KEPT_OF_CLUSTER = ("ray", "runs_dir")
@@ -49,7 +49,7 @@ def load_served(
 
     What the backbone does not need is not read: variables of other parts may be unset. Raises ConfigError.
     """
-    document = apply_overrides(read_document(path), overrides)
+    document = apply_overrides(read_config(path), overrides)
     root: dict[str, Any] = document.root
     cluster = _mapping(root.get("cluster"))
     endpoints = _mapping(cluster.get("endpoints"))

@@ -245,3 +245,6 @@ class EpisodeTrace(Frozen):
     """Train only. Enough to commit the position without running the episode again."""
     gate: dict[str, Json] = {}
     """The gate's raw replies and what was dropped from them."""
+    calls: tuple[dict[str, Json], ...] = ()
+    """Where prompts are captured, a ``core.captured.CapturedCall`` per model turn. Kept in a file of its own, so
+    that a trace that was read from disk has none."""

@@ -81,3 +81,5 @@ class ChatReply(Frozen):
     usage: Usage = Usage()
     latency_s: float = 0.0
     """Seconds, all attempts and waits included."""
+    sent: ChatRequest | None = None
+    """What it answers, where prompts are captured; never set for a method."""

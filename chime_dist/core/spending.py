@@ -45,7 +45,8 @@ def money(amount: float | None, currency: str) -> str:
     """``0.0123 USD``, ``1,234.50 USD``; ``-`` for an amount that is not known."""
     if amount is None:
         return "-"
-    return f"{amount:,.{2 if amount >= 1 else 4}f} {currency}"
+    decimals = 2 if amount >= 1 or amount == 0 else 4 if amount >= 0.01 else 6
+    return f"{amount:,.{decimals}f} {currency}"
 
 
 class Payer(NamedTuple):

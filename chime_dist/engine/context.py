@@ -14,6 +14,8 @@ from chime_dist.core.model_call import ChatReply, Message, Note, Turn
 from chime_dist.core.text import is_visible
 from chime_dist.core.vector import Vector
 from chime_dist.engine.action import action_schema, json_action, native_action
+from chime_dist.engine.capture import Capture
+from chime_dist.errors import BackboneError
 from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models, StepHook
 
 T = TypeVar("T")
@@ -33,8 +35,11 @@ class UnansweredError(Exception):
 class MeteredModels:
     """Model calls inside one deadline, with usage counted by role."""
 
-    def __init__(self, models: Models, session_id: str, deadline: Deadline) -> None:
+    def __init__(
+        self, models: Models, session_id: str, deadline: Deadline, capture: Capture | None = None
+    ) -> None:
         self._models = models
+        self._capture = capture
         self._session_id = session_id
         self._deadline = deadline
         self.usage: dict[str, Usage] = {}
@@ -43,9 +48,14 @@ class MeteredModels:
         """One turn within what is left; raises AgentDeadlineError when nothing is, or BackboneError."""
         if self._deadline.passed:
             raise AgentDeadlineError
-        reply = await self._models.turn(role, turn, self._session_id, self._deadline.remaining_s)
+        try:
+            reply = await self._models.turn(role, turn, self._session_id, self._deadline.remaining_s)
+        except BackboneError as error:
+            if self._capture is not None:
+                self._capture.failed(role, turn, error)
+            raise
         self._count(role, reply.usage)
-        return reply
+        return reply if self._capture is None else self._capture.replied(role, turn, reply)
 
     async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
         """Vectors of ``texts``; counted as one call of the embedder."""

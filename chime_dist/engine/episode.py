@@ -27,6 +27,7 @@ from chime_dist.core.episode import (
     Usage,
 )
 from chime_dist.core.task import TaskView
+from chime_dist.engine.capture import Capture
 from chime_dist.engine.context import (
     AgentDeadlineError,
     MeteredModels,
@@ -34,8 +35,9 @@ from chime_dist.engine.context import (
     RunningEpisode,
     UnansweredError,
 )
+from chime_dist.engine.culprit import told
 from chime_dist.engine.outage import AbandonedError, Outages
-from chime_dist.errors import BackboneError, BenchmarkError, EmbeddingError, OutageError
+from chime_dist.errors import BackboneError, BenchmarkError, EmbeddingError, MethodError, OutageError
 from chime_dist.ports import BankReader, Benchmark, Clock, Environment, Method, Models, Reflection
 
 log = structlog.get_logger()
@@ -75,14 +77,17 @@ class EpisodeRunner:
         outages: Outages,
         worker: str,
         mask: Callable[[str], str] = str,
+        hide: Callable[[str], str] | None = None,
     ) -> None:
-        """``mask`` takes secrets out of error texts, which are kept with the records (H6)."""
+        """``mask`` takes secrets out of error texts, which are kept with the records (H6). ``hide`` takes known
+        ones out of prompts; None captures no prompts."""
         self._runs = runs
         self._outages = outages
         self._bank = bank
         self._clock = clock
         self._worker = worker
         self._mask = mask
+        self._hide = hide
 
     def models(self, unit: Unit) -> Models:
         """The models of the unit's run."""
@@ -93,13 +98,14 @@ class EpisodeRunner:
         services = self._runs[unit.run_id]
         started_at, started = self._clock.now(), self._clock.monotonic()
         attempt = uuid.uuid4().hex
-        models = self._metered(services, unit)
+        capture = Capture(self._hide) if self._hide is not None else None
+        models = self._metered(services, unit, capture)
         ending, trajectory = await self._attempt(services, unit, models)
         usage = models.usage
         reflection = _OFF
         faults.reached("episode.scored")
         if unit.phase == "train" and ending.outcome is not Outcome.INFRA:
-            reflection, gate_usage = await self._reflect(services, unit, trajectory, ending.outcome)
+            reflection, gate_usage = await self._reflect(services, unit, trajectory, ending.outcome, capture)
             usage = _sum(usage, gate_usage)
         record = EpisodeRecord(
             unit=unit,
@@ -128,7 +134,13 @@ class EpisodeRunner:
             gate=record.gate_status,
         )
         proposal = _proposal(record, reflection) if unit.phase == "train" else None
-        return EpisodeTrace(record=record, trajectory=trajectory, proposal=proposal, gate=reflection.audit)
+        return EpisodeTrace(
+            record=record,
+            trajectory=trajectory,
+            proposal=proposal,
+            gate=reflection.audit,
+            calls=capture.calls if capture is not None else (),
+        )
 
     def lost(self, unit: Unit, delivery: int, reason: EndReason = EndReason.WORKER_LOST) -> EpisodeTrace:
         """The trace of a unit whose workers died on every delivery: infra, committed empty (D9). ``reason`` is OOM
@@ -153,9 +165,9 @@ class EpisodeRunner:
         proposal = _proposal(record, _OFF) if unit.phase == "train" else None
         return EpisodeTrace(record=record, trajectory=_NOTHING, proposal=proposal)
 
-    def _metered(self, services: RunServices, unit: Unit) -> MeteredModels:
+    def _metered(self, services: RunServices, unit: Unit, capture: Capture | None) -> MeteredModels:
         deadline = Deadline.after(services.deadline_s, self._clock.monotonic)
-        return MeteredModels(services.models, unit.key, deadline)
+        return MeteredModels(services.models, unit.key, deadline, capture)
 
     async def _attempt(
         self, services: RunServices, unit: Unit, models: MeteredModels
@@ -175,9 +187,7 @@ class EpisodeRunner:
                 return _Ending(Outcome.INFRA, EndReason.OUTAGE, "the deadline passed in an outage"), trajectory
             if reason in INFRA_REASONS:
                 log.warning("episode.no_end_reason", unit=unit.key, reason=reason.value)
-                return _Ending(
-                    Outcome.INFRA, reason, "the benchmark ended without a reason that counts"
-                ), trajectory
+                return _Ending(Outcome.INFRA, reason, _why_no_end(services, episode)), trajectory
             # The deadline may be spent, and an evaluator needs time of its own; none may take for ever.
             async with asyncio.timeout(services.deadline_s):
                 success = await environment.score()
@@ -199,7 +209,9 @@ class EpisodeRunner:
             return _Ending(Outcome.INFRA, EndReason.OOM, f"{type(error).__name__}: {error}"), trajectory
         except Exception as error:
             log.exception("episode.crashed", unit=unit.key)
-            return _Ending(Outcome.INFRA, EndReason.UNKNOWN, f"{type(error).__name__}: {error}"), trajectory
+            return _Ending(
+                Outcome.INFRA, EndReason.UNKNOWN, told(error, services.method, services.benchmark)
+            ), trajectory
         finally:
             if environment is not None:
                 try:
@@ -209,18 +221,26 @@ class EpisodeRunner:
                     log.exception("episode.close_failed", unit=unit.key)
 
     async def _reflect(
-        self, services: RunServices, unit: Unit, trajectory: Trajectory, outcome: Outcome
+        self,
+        services: RunServices,
+        unit: Unit,
+        trajectory: Trajectory,
+        outcome: Outcome,
+        capture: Capture | None,
     ) -> tuple[Reflection, dict[str, Usage]]:
         usage: dict[str, Usage] = {}
         reason = ""
         attempts = 0
         while attempts < GATE_ATTEMPTS:
             attempts += 1
-            models = self._metered(services, unit)
+            models = self._metered(services, unit, capture)
             try:
                 reflection = await services.method.reflect(
                     Reflecting(unit, self._bank, models), trajectory, outcome
                 )
+                if not isinstance(reflection, Reflection):
+                    reason = f"returned {type(reflection).__name__} from reflect, not Reflection"
+                    raise MethodError(f"method {services.method.name!r} {reason}")
                 return reflection, _sum(usage, models.usage)
             except (BackboneError, EmbeddingError, AgentDeadlineError) as error:
                 reason = str(error) or type(error).__name__
@@ -229,11 +249,17 @@ class EpisodeRunner:
                     attempts = 0
             except Exception as error:
                 log.exception("gate.crashed", unit=unit.key)
-                reason = f"{type(error).__name__}: {error}"
+                reason = str(error) if isinstance(error, MethodError) else told(error, services.method)
                 break
             finally:
                 usage = _sum(usage, models.usage)
         return Reflection(status="gate_error", audit={"reason": self._mask(reason)}), usage
+
+
+def _why_no_end(services: RunServices, episode: RunningEpisode) -> str:
+    if episode.end_reason is None:
+        return f"method {services.method.name!r} ended its attempt without ctx.execute: nothing was done"
+    return f"benchmark {services.benchmark.name!r} ended without a reason that counts"
 
 
 async def _acted(method: Method, episode: RunningEpisode) -> EndReason:

@@ -35,12 +35,15 @@ class RoleRunner:
         backbone: Backbone,
         prompts: PromptLibrary,
         meters: Meters | None = None,
+        captures: bool = False,
     ) -> None:
+        """``captures``: bring back what was sent, with every reply and every error."""
         self._role = role
         self._model = model
         self._backbone = backbone
         self._prompts = prompts
         self._meters = meters
+        self._captures = captures
 
     async def turn(self, turn: Turn, session_id: str, budget_s: float) -> ChatReply:
         """See ``ports.Models.turn``; gathered where there are meters."""
@@ -69,6 +72,7 @@ class RoleRunner:
             try:
                 reply = await self._backbone.complete(request, deadline.remaining_s)
             except BackboneError as error:
+                error.sent = request if self._captures else None
                 if error.code != "context_overflow":
                     raise
                 too_many = tokens_too_many(error.message, request.max_tokens or 0)
@@ -76,8 +80,9 @@ class RoleRunner:
                 if trimmed is None:
                     raise
             else:
-                usage = reply.usage.model_copy(update={"left_out": left_out})
-                return reply.model_copy(update={"usage": usage}) if left_out else reply
+                usage = reply.usage.model_copy(update={"left_out": left_out}) if left_out else reply.usage
+                sent = request if self._captures else None
+                return reply.model_copy(update={"usage": usage, "sent": sent}) if left_out or sent else reply
 
     def _request(self, turn: Turn, session_id: str) -> ChatRequest:
         return ChatRequest(

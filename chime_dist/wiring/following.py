@@ -10,7 +10,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +242,13 @@ class Follower:
             since = self._driven_since
             if since is not None and at >= since.replace(microsecond=since.microsecond // 1000 * 1000):
                 self.activity.see(at, name, event)
+
+
+def spent_so_far(launch: LaunchDirectory) -> Spent:
+    """What a launch has spent up to now, all its rows read. Raises RunDirectoryError, ConfigError."""
+    follower, holder = Follower(launch), launch.holder()
+    follower.look_at_rows()
+    return follower.spent(datetime.now(UTC), None if holder is None else datetime.fromisoformat(holder.started_at))
 
 
 def _stamp(launch: Path) -> tuple[int, int]:

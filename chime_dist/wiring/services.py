@@ -218,7 +218,13 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy, paced: 
         key = endpoint.api_key
         headers = {name: SecretStr(value.reveal()) for name, value in endpoint.headers.items()}
         settings = settings.model_copy(
-            update={"api_key": SecretStr(key.reveal()) if key is not None else None, "headers": headers}
+            update={
+                "api_key": SecretStr(key.reveal()) if key is not None else None,
+                "headers": headers,
+                "thinking": None if endpoint.thinking_field is None else model.thinking,
+                "thinking_field": endpoint.thinking_field or "chat_template_kwargs",
+                "max_tokens_field": endpoint.max_tokens_field,
+            }
         )
     return ChatBackbone(settings, SystemClock(), pacer=paced)
 
@@ -231,7 +237,7 @@ def client(spec: LaunchSpec, name: str, paced: Pacer | None = None) -> Backbone:
 
 def role_runner(spec: LaunchSpec, role: Role, name: str, asked: Backbone) -> RoleRunner:
     """One role on the backbone called ``name``, which ``asked`` is the ``client`` of."""
-    return RoleRunner(role, spec.models[name], asked, spec.prompts(), meters(spec))
+    return RoleRunner(role, spec.models[name], asked, spec.prompts(), meters(spec), spec.cluster.capture_prompts)
 
 
 async def embedder(spec: LaunchSpec) -> Embedder:
@@ -330,11 +336,13 @@ def worker(
     reads: BankReader = PinnedReads(bank)
     if gathering is not None:
         reads = TimedReads(reads, gathering)
+    mask = SecretMask(secrets_of(spec.cluster))
+    hide = mask.hide if spec.cluster.capture_prompts else None
     built = Worker(
         name,
         queue,
         records,
-        EpisodeRunner(runs, reads, clock, outages, name, SecretMask(secrets_of(spec.cluster)).text),
+        EpisodeRunner(runs, reads, clock, outages, name, mask.text, hide),
         clock,
         outages=outages,
         slots=slots,

@@ -9,8 +9,8 @@ from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.models import EMBEDDER_ENDPOINT
 from chime_dist.config.policy import EndpointPrice, LimitPolicy
 from chime_dist.config.validation import validated
-from chime_dist.core.episode import Json, Role
-from chime_dist.core.spending import Payer
+from chime_dist.core.episode import Json, Role, Usage
+from chime_dist.core.spending import Payer, Spent
 
 
 def payer(config: Mapping[str, Json], role: str) -> Payer:
@@ -30,6 +30,12 @@ def stored_prices(launch: LaunchDirectory) -> dict[str, EndpointPrice]:
             place = ("config", "cluster", "endpoints", name, "price")
             found[name] = validated(EndpointPrice, price, str(launch.path / MANIFEST), place)
     return found
+
+
+def spent_on(launch: LaunchDirectory, run_id: str, usage: Mapping[str, Usage]) -> Spent:
+    """What episodes of a run cost that used so much, by role; without any time. Raises ConfigError likewise."""
+    config = launch.manifest.runs[run_id].config
+    return Spent({payer(config, role): used for role, used in usage.items()}, stored_prices(launch), 0.0)
 
 
 def stored_limits(launch: LaunchDirectory) -> LimitPolicy:

@@ -16,6 +16,7 @@ from chime_dist.cli.episode_view import episode_view
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import INFRA_REASONS, EndReason, EpisodeTrace, Outcome, Unit
 from chime_dist.core.model_call import ChatReply, ChatRequest, ToolCall
+from chime_dist.core.spending import Spent
 from chime_dist.core.task import Task, TaskView
 from chime_dist.engine.driver import Ending
 from chime_dist.engine.episode import EpisodeRunner, RunServices
@@ -218,7 +219,7 @@ async def test_a_user_who_stops_too_early_is_scored_as_the_benchmark_scores_and_
     assert trace.record.flags == trace.trajectory.flags == ("premature_user_stop",)
     assert EpisodeTrace.model_validate_json(trace.model_dump_json()) == trace
     console = Console(file=StringIO(), width=100)
-    console.print(*episode_view(trace, None))
+    console.print(*episode_view(trace, None, Spent({}, {}, 0.0)))
     assert isinstance(console.file, StringIO)
     assert "flags: ['premature_user_stop']" in console.file.getvalue()
     assert (await attempted(Talk(["plain-0"]), "plain-0")).record.flags == ()

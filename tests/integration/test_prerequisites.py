@@ -68,7 +68,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_launch_says_what_it_builds_before_its_runs(reference: Path) -> None:
-    """R42: six executor sessions would be one too many; every episode opened its question."""
+    """R42: five sessions for two runs, told one by one; every episode could open its question."""
     output = (reference / "output.txt").read_text()
     assert "prerequisites of bfcl_v4 on m: 5 to build, 0 there" in output
     assert f"prerequisites of bfcl_v4 on m: {SESSIONS[-1]} took " in output
@@ -83,7 +83,7 @@ def test_a_launch_says_what_it_builds_before_its_runs(reference: Path) -> None:
 def test_a_launch_killed_while_it_builds_builds_on_resume_what_is_missing(
     tmp_path: Path, reference: Path, monkeypatch: pytest.MonkeyPatch, point: str, again: int
 ) -> None:
-    """D10: kill -9 after the third session, before or after its artifact is on disk. Nothing half-built is kept."""
+    """D10: kill -9 after the third session, before or after its artifact is on disk; no half is ever kept."""
     folder = sweep(tmp_path / "sweep")
     monkeypatch.setenv(KILL, point)
     process = start(["sweep", "sweep.yaml"], folder)

@@ -15,6 +15,7 @@ import pytest
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.directory.prerequisite_files import PrerequisiteFiles
 from chime_dist.adapters.models.scripted import ScriptedBackbone
+from chime_dist.benchmarks.bfcl_v4 import package
 from chime_dist.config.loading import load_sweep
 from chime_dist.core.episode import Outcome
 from chime_dist.core.model_call import ChatReply, ChatRequest
@@ -26,6 +27,7 @@ from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
 from chime_dist.wiring.prerequisites import planned, prepared
 from tests.benchmarks.rememberer import remembering
+from tests.integration.test_real_services import contents_below
 from tests.spec.sweeps import SWEEP as CREDIT_WORLD
 from tests.spec.sweeps import launched, records_of, resumed, runs_of, written
 
@@ -33,6 +35,8 @@ TASKS = [f"memory_kv_{130 + index}-notetaker-{index}" for index in range(25)]
 SESSIONS = [f"memory_kv_prereq_{32 + index}-notetaker-{index}" for index in range(5)]
 REQUESTS = dict(zip(SESSIONS, (10, 8, 10, 10, 10), strict=True))
 """Two for each of the user's turns: write it down, say so."""
+
+GOLD = "GOLD-CANARY-93d1"
 
 FULL = f"""\
 name: memories
@@ -152,6 +156,37 @@ def test_most_benchmarks_have_nothing_to_prepare(tmp_path: Path) -> None:
 def spec_of(launch: Launch) -> services.LaunchSpec:
     path = launch.directory.path
     return services.spec_of(launch.directory.id, path, path / "state", launch.runs, launch.sweep.cluster)
+
+
+async def test_a_canary_in_every_reference_answer_reaches_no_session_prompt_trace_log_or_memory(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R8: the agentic checker reads the planted answers; once it fails, with an error that quotes them."""
+    shared, read = package.shared_package(), []
+    load, judge = shared._utils.load_ground_truth_entry, shared._agentic.agentic_checker
+
+    def planted(category: str) -> list[dict[str, Any]]:
+        return [{**row, "ground_truth": [*row["ground_truth"], GOLD]} for row in load(category)]
+
+    def quoting(text: str, truth: list[str]) -> Any:
+        read.append(truth)
+        if len(read) == 3:
+            raise ValueError(f"cannot compare with {truth}")
+        return judge(text, truth)
+
+    monkeypatch.setattr(shared._utils, "load_ground_truth_entry", planted)
+    monkeypatch.setattr(shared._agentic, "agentic_checker", quoting)
+    monkeypatch.setattr(shared, "_answers", {})
+    launch = await launched(tmp_path, SMALL.replace("[no_plan]", "[chime]").replace("limit: 4", "limit: 8"))
+    assert len(read) > 3
+    assert all(GOLD in truth for truth in read)
+    assert any(session_of(request) for request in model.asked)
+    assert [request for request in model.asked if GOLD in request.model_dump_json()] == []
+    contents = contents_below(launch.path)
+    assert any(name.endswith(".zst") for name in contents)
+    assert any("_prereq_" in name for name in contents)
+    assert any(b"failed on task" in data for data in contents.values())
+    assert [name for name, data in contents.items() if GOLD.encode() in data] == []
 
 
 # --- backbones that fail --------------------------------------------------------------------------------

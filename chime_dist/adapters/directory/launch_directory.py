@@ -130,11 +130,15 @@ class RunFolder:
 
     def trajectory(self, unit: Unit) -> Path:
         """Where the final trace of ``unit`` is."""
-        if unit.phase == "train":
-            folder = self.path / "trajectories" / "train" / str(unit.epoch)
-        else:
-            folder = self.path / "trajectories" / "eval" / f"v{unit.read_version}"
-        return folder / f"{unit.position}.json.zst"
+        return self._place("trajectories", unit)
+
+    def prompts(self, unit: Unit) -> Path:
+        """Where its prompts are, if they were captured."""
+        return self._place("prompts", unit)
+
+    def _place(self, folder: str, unit: Unit) -> Path:
+        part = f"train/{unit.epoch}" if unit.phase == "train" else f"eval/v{unit.read_version}"
+        return self.path / folder / part / f"{unit.position}.json.zst"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from chime_dist import faults
 from chime_dist.adapters.directory.artifact_json import encode
 from chime_dist.adapters.directory.durable_file import AppendLog, Disk, replace_files
 from chime_dist.adapters.directory.episode_rows import Place, index_rows, place_of, read_row
 from chime_dist.adapters.directory.launch_directory import RunFolder
+from chime_dist.adapters.directory.prompt_files import pack_prompts
 from chime_dist.adapters.directory.trajectory_files import load, pack
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Outcome, Step, Unit
 from chime_dist.core.frozen import Frozen
@@ -37,6 +39,8 @@ class _Staged:
     row: bytes
     packed: bytes | None
     """The trajectory file; None for an attempt that is only history."""
+    prompts: bytes | None
+    """The file beside it."""
     failure: bytes | None
 
 
@@ -129,10 +133,7 @@ class RunWriter:
         try:
             # Before any trajectory file is replaced: a row that a failed append left behind may name the old one.
             self._rows.recover()
-            files = [
-                (self.folder.trajectory(s.trace.record.unit), s.packed) for s in staged if s.packed is not None
-            ]
-            replace_files(files, self._disk)
+            replace_files([file for one in staged for file in self._files(one)], self._disk)
             faults.reached("records.trajectory")
             failures = [s.failure for s in staged if s.failure is not None]
             if failures:
@@ -152,6 +153,13 @@ class RunWriter:
             else:
                 self._index.retried.add(record.attempt)
 
+    def _files(self, staged: _Staged) -> Iterator[tuple[Path, bytes]]:
+        unit = staged.trace.record.unit
+        if staged.prompts is not None:
+            yield self.folder.prompts(unit), staged.prompts
+        if staged.packed is not None:
+            yield self.folder.trajectory(unit), staged.packed
+
 
 def _stage(trace: EpisodeTrace) -> _Staged:
     record = trace.record
@@ -162,4 +170,8 @@ def _stage(trace: EpisodeTrace) -> _Staged:
             record=record, plan=trace.trajectory.plan, last_steps=trace.trajectory.steps[-_LAST_STEPS:]
         )
         failure = encode(failed, what)
-    return _Staged(trace, encode(record, what), pack(trace) if record.final else None, failure)
+    # Read once, from their file; nobody who is answered needs them.
+    kept = trace.model_copy(update={"calls": ()}) if trace.calls else trace
+    if not record.final:
+        return _Staged(kept, encode(record, what), None, None, failure)
+    return _Staged(kept, encode(record, what), pack(kept), pack_prompts(trace), failure)

@@ -13,6 +13,7 @@ from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.cli.bank.contents import memory_of, texts, worth_of
 from chime_dist.cli.bank.opened import OpenedBank
 from chime_dist.cli.boundary import ExitCode
+from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import counted, foreign, say, show, show_json
 from chime_dist.cli.targets import EpisodeName, find
 from chime_dist.core.blame import (
@@ -40,7 +41,8 @@ def show_item(path: Path, run: str, item: str, as_json: bool) -> ExitCode:
     try:
         found = blame_item(item, bank.entries, readable_traces(bank.launch, bank.run_id, damaged.append))
     except ValueError as error:
-        raise typer.BadParameter(f"{error}; `chime-dist bank at` lists what is in it") from None
+        contents = suggested("bank", "at", bank.launch.path, bank.run_id)
+        raise typer.BadParameter(f"{error}; `{contents}` lists what is in it") from None
     if as_json:
         show_json({"run_id": bank.run_id, "head": bank.head, **found.model_dump(), "unreadable": damaged})
     else:

@@ -13,6 +13,7 @@ from uuid import uuid4
 from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.cli.boundary import ExitCode
+from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import show_json, show_text
 from chime_dist.cli.targets import pick_run
 from chime_dist.engine.control import LASTING, Answer, Command, CommandName
@@ -56,7 +57,7 @@ def _ask(launch: LaunchDirectory, command: Command, manner: Manner) -> ExitCode:
     if not driven and command.command not in LASTING:
         raise RunDirectoryError(
             f"{launch.path}: no driver runs this launch, so there is nothing to {_VERBS[command.command]}. "
-            f"Start one with: chime-dist resume {launch.path}"
+            f"Start one with: {suggested('resume', launch.path)}"
         )
     control = ControlFile(launch)
     control.ask(command)
@@ -84,9 +85,10 @@ def _awaited(launch: LaunchDirectory, control: ControlFile, command: Command) ->
                 return answer
             raise RunDirectoryError(f"{launch.path}: the driver ended before it read the command")
         if time.monotonic() >= give_up:
+            look = f"see {launch.log_file}, and {suggested('doctor', launch.path)}"
             raise RunDirectoryError(
                 f"{launch.path}: no answer in {PATIENCE_S:.0f} s; the driver may still be starting, or be stuck "
-                f"(see {launch.log_file}, and chime-dist doctor {launch.path}). It takes the command when it looks"
+                f"({look}). It takes the command when it looks"
             )
         time.sleep(POLL_S)
     return answer
