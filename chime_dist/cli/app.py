@@ -53,6 +53,10 @@ MaxWall = Annotated[
     str | None,
     typer.Option("--max-wall", metavar="S", help="Likewise for time, e.g. 2h30m or 900: limits.wall_s."),
 ]
+CapturePrompts = Annotated[
+    bool,
+    typer.Option("--capture-prompts", help="Keep every prompt and reply, for show --prompts. They are large."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; print only where the results are.")]
 LaunchPath = Annotated[Path, typer.Argument(metavar="DIR", help="A launch's folder, or runs/latest.")]
 
@@ -86,6 +90,7 @@ def sweep(
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
     max_wall: MaxWall = None,
+    capture_prompts: CapturePrompts = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,7 +101,8 @@ def sweep(
     from chime_dist.cli import launching
 
     tasks = [] if limit is None else [f"protocol.limit={limit}"]
-    changes = [*(overrides or ()), *tasks, *_limits(max_tokens, max_cost, max_wall)]
+    kept = ["cluster.capture_prompts=true"] if capture_prompts else []
+    changes = [*(overrides or ()), *tasks, *_limits(max_tokens, max_cost, max_wall), *kept]
     manner = launching.Manner(as_json, quiet)
     _exit(launching.sweep(_session(context), file, changes, dry_run, manner))
 
@@ -109,6 +115,7 @@ def resume(
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
     max_wall: MaxWall = None,
+    capture_prompts: CapturePrompts = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -119,7 +126,8 @@ def resume(
     """
     from chime_dist.cli import launching
 
-    changes = [*(overrides or ()), *_limits(max_tokens, max_cost, max_wall)]
+    kept = ["cluster.capture_prompts=true"] if capture_prompts else []
+    changes = [*(overrides or ()), *_limits(max_tokens, max_cost, max_wall), *kept]
     _exit(launching.resume(_session(context), directory, changes, launching.Manner(as_json, quiet)))
 
 
@@ -145,11 +153,17 @@ def show(
             show_default=False,
         ),
     ] = None,
+    prompts: Annotated[
+        bool, typer.Option("--prompts", help="An episode's prompts and replies, where they were captured.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a launch, a run, or an episode with its memories, plan, steps, diagnosis and what it wrote."""
-    from chime_dist.cli import inspecting
+    from chime_dist.cli import inspecting, prompts_view
 
+    if prompts:
+        prompts_view.show_prompts(path, words or (), as_json)
+        return
     inspecting.show_target(path, words or (), as_json)
 
 

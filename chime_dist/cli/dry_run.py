@@ -13,12 +13,12 @@ from chime_dist.cli.output import counted
 from chime_dist.config.cluster import ClusterConfig, Endpoint, HttpEndpoint, LlamaCppEndpoint
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.core.episode import Json, Role
-from chime_dist.core.estimate import Tokens, asked_by_benchmark, disk_bytes, tokens
+from chime_dist.core.estimate import Tokens, asked_by_benchmark, tokens
 from chime_dist.ports import Benchmark, Method, PreparedBenchmark
 from chime_dist.report.layout import Table
 from chime_dist.report.terminal import Fitted
 from chime_dist.wiring import paper_benchmarks, registry
-from chime_dist.wiring.plans import PlannedRun, shortfalls
+from chime_dist.wiring.plans import PlannedRun, results_bytes, shortfalls
 
 ESTIMATE = (
     "About: what the method asks per episode, and as many executor calls as the benchmark's episodes usually take "
@@ -81,13 +81,7 @@ class RunOutline:
             calls=_named(calls),
             calls_at_most=_named(_calls(method, benchmark, benchmark.max_steps, shape.total, evaluated)),
             tokens=spent,
-            disk_bytes=disk_bytes(
-                benchmark.name,
-                shape.total,
-                evaluated,
-                sum(len(vectors) for vectors in method.collections.values()),
-                config.embedder.dim,
-            ),
+            disk_bytes=results_bytes(run),
         )
 
 

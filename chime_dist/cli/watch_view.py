@@ -31,8 +31,10 @@ def watch_view(sight: Sight, pace: Pace, events: Sequence[Event], height: int) -
     lines_free = height - _OTHER_LINES - len(troubles) - len(events)
     yield from progress_view(sight.runs, pace if sight.holder is not None else Pace(), sight.spent, lines_free)
     yield Text(limits_text(sight.levels, sight.spent))
-    yield from troubles
-    yield from map(event_line, events)
+    for line in (*troubles, *map(event_line, events)):
+        # A line each, so that the picture is as high as it was taken to be.
+        line.no_wrap, line.overflow = True, "ellipsis"
+        yield line
     yield from map(foreign, closing_lines(sight))
 
 
@@ -70,22 +72,22 @@ def event_line(event: Event) -> Text:
 
 
 def closing_lines(sight: Sight) -> list[str]:
-    """What to do with a launch that nobody drives; nothing while somebody does."""
+    """What to do with a launch that nobody drives, commands in lines of their own; nothing while somebody does."""
     if not sight.over:
         return []
     path, totals = sight.launch.path, Totals.of(sight.runs)
     resume = suggested("resume", path)
     if sight.state == "complete":
-        return [f"It is complete; its results: {suggested('report', path)}"]
+        return ["It is complete; its results:", f"  {suggested('report', path)}"]
     owed = f"{counted(totals.planned - totals.done, 'episode')} of {totals.planned:,} not done"
     if sight.state == "interrupted":
-        return [f"Nobody drives it: its driver is gone without a word, {owed}. Go on with: {resume}"]
+        return [f"Nobody drives it: its driver is gone without a word, {owed}. Go on with:", f"  {resume}"]
     if sight.state == "new":
-        return [f"Nobody drives it, and nobody has begun; start it with: {resume}"]
+        return ["Nobody drives it, and nobody has begun. Start it with:", f"  {resume}"]
     reached = [level for level in sight.levels if level.reached]
     if sight.state == "paused" and reached:
-        return [f"It ended paused, {owed}. Go on with a higher limit: {go_on_beyond(path, reached[0])}"]
-    return [f"It ended {sight.state}, {owed}. Go on with: {resume}"]
+        return [f"It ended paused, {owed}. Go on with a higher limit:", f"  {go_on_beyond(path, reached[0])}"]
+    return [f"It ended {sight.state}, {owed}. Go on with:", f"  {resume}"]
 
 
 def progress_line(sight: Sight, pace: Pace) -> str:

@@ -56,7 +56,11 @@ def watch(path: Path, once: bool, interval_s: float, as_json: bool) -> ExitCode:
 
 
 class Viewer(AbstractContextManager["Viewer"], Protocol):
-    def see(self, sight: Sight, code: ExitCode | None) -> None: ...
+    """Something that tells what was seen, between its start and its end."""
+
+    def see(self, sight: Sight, code: ExitCode | None) -> None:
+        """The newest look; ``code`` is what the watching will end with, None while it goes on."""
+        ...
 
 
 def _viewer(console: Console, as_json: bool) -> Viewer:
@@ -94,6 +98,7 @@ class Documents(Paced):
     """A JSON line for every look."""
 
     def see(self, sight: Sight, code: ExitCode | None) -> None:
+        """See ``Viewer``."""
         show_json_line(watch_document(sight, self._at(sight), None if code is None else int(code)))
 
 
@@ -112,6 +117,7 @@ class Lines(Paced):
         self._moved_at: float | None = None
 
     def see(self, sight: Sight, code: ExitCode | None) -> None:
+        """See ``Viewer``."""
         pace, now = self._at(sight), self._clock()
         self._tell("state", state_line(sight))
         for event in sight.events:
@@ -143,6 +149,7 @@ class Screen(Paced):
         self._live = Live(console=console, auto_refresh=False)
 
     def see(self, sight: Sight, code: ExitCode | None) -> None:
+        """See ``Viewer``."""
         self._events.extend(sight.events)
         view = watch_view(sight, self._at(sight), tuple(self._events), self._console.height)
         self._live.update(Group(*view), refresh=True)

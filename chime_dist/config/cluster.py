@@ -149,8 +149,8 @@ class HttpEndpoint(ConfigModel):
     """What the server takes; all callers of a launch keep them together."""
     thinking_field: Literal["chat_template_kwargs", "enable_thinking", "thinking"] | None = "chat_template_kwargs"
     """How the server reads ``BackboneModel.thinking``: among the chat template's variables (vLLM, SGLang), as a
-    boolean (DashScope), as an object with a ``type`` (DeepSeek). None does not tell it: OpenAI refuses fields that it
-    does not know."""
+    boolean (DashScope), as an object with a ``type`` (DeepSeek). None does not tell it: OpenAI refuses fields that
+    it does not know."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the server calls the limit of a reply; OpenAI's newer models read the second alone."""
 

@@ -2,8 +2,8 @@
 
 Paths start where the including file is. Mappings are put together key by key, and a later file's value stands, the
 including file's last. Lists are replaced as a whole, but for ``backbones``: those of included files are added up;
-where the including file lists its own, these are the sweep's. Its backbones and roles start from the included backbone
-of their name, and a name alone takes it as it is.
+where the including file lists its own, these are the sweep's. Its backbones and roles start from the included
+backbone of their name, and a name alone takes it as it is.
 """
 
 from __future__ import annotations

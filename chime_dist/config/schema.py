@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
+from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import Json, Role
 from chime_dist.core.frozen import Frozen
 
@@ -38,6 +40,15 @@ class Component(ConfigModel):
         ablation = self.options.get("ablation", "none")
         return self.name if ablation == "none" else f"{self.name} {ablation}"
 
+    @property
+    def bare(self) -> Component:
+        """The same with nothing set but what its label names."""
+        return Component(name=self.name, options={k: v for k, v in self.options.items() if k == "ablation"})
+
+    def settings(self) -> dict[str, str]:
+        """Its options by dotted path, as text."""
+        return dict(_leaves(self.options))
+
     @model_validator(mode="before")
     @classmethod
     def _read_short_forms(cls, data: Any) -> Any:
@@ -51,3 +62,11 @@ class Component(ConfigModel):
         if "options" in data:
             raise ValueError(f"write options inside 'options' or beside 'name', not both: {', '.join(flat)}")
         return {"name": data["name"], "options": flat}
+
+
+def _leaves(options: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, str) else canonical_json(value)

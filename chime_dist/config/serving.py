@@ -30,9 +30,9 @@ class RouterConfig(ConfigModel):
 
     command: Words = ("vllm-router",)
     """vllm-router 0.1.17 or later, as it is started on the driver's machine."""
-    policy: Literal["consistent_hash", "round_robin", "random", "power_of_two", "cache_aware"] = "consistent_hash"
-    """Which replica a request goes to. ``consistent_hash`` keeps an episode on one replica, whose cache holds its
-    prompts' prefixes."""
+    policy: Literal["consistent_hash", "round_robin", "random", "power_of_two", "cache_aware"] | None = None
+    """Which replica a request goes to. None is ``consistent_hash``, which keeps an episode on one replica, whose
+    cache holds its prompts' prefixes; or ``round_robin`` for an embedding model, whose texts are no episode's."""
     flags: dict[str, Json] = {}
     """Further flags of the router, written like ``VllmEndpoint.flags``; they win over ours."""
 
@@ -99,6 +99,11 @@ class VllmEndpoint(ConfigModel):
         if taken := sorted(OWN_FLAGS & {name.replace("_", "-") for name in self.flags}):
             raise ValueError(f"flags: {', '.join(taken)} is decided by the endpoint's other keys; set those")
         return self
+
+    @property
+    def policy(self) -> str:
+        """``router.policy``, or what its None means here."""
+        return self.router.policy or ("round_robin" if self.runner == "pooling" else "consistent_hash")
 
     @property
     def gpus_per_node(self) -> int:

@@ -14,7 +14,7 @@ from chime_dist.config.cluster import ClusterConfig, with_environment
 from chime_dist.config.document import Tree
 from chime_dist.config.including import read_config
 from chime_dist.config.interpolation import fill
-from chime_dist.config.models import BackboneModel
+from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel
 from chime_dist.config.overrides import apply_overrides
 from chime_dist.config.problems import refuse, suggestion
 from chime_dist.config.schema import ConfigModel
@@ -23,6 +23,7 @@ from chime_dist.config.validation import validated
 from chime_dist.errors import ConfigError
 
 _KEPT_OF_CLUSTER = ("ray", "runs_dir")
+_MODELS = ("backbones", "embedder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,21 @@ class ServedBackbone:
     """Ray, the folder of results, and this endpoint; the rest of the file's cluster is left out."""
 
 
-class _Backbones(ConfigModel):
-    backbones: tuple[BackboneModel, ...] = Field(strict=False)
+class _Models(ConfigModel):
+    backbones: tuple[BackboneModel, ...] = Field(default=(), strict=False)
+    embedder: EmbedderModel = EmbedderModel()
+
+    def model_of(self, name: str) -> str | None:
+        """What requests to the endpoint called ``name`` ask for; None where no model here is served there."""
+        models = {backbone.name: backbone.model for backbone in self.backbones}
+        return self.embedder.model if name == EMBEDDER_ENDPOINT else models.get(name)
 
 
 def load_served(
     name: str, path: Path, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> ServedBackbone:
-    """Read the backbone called ``name`` from a sweep's file, or from one that holds nothing but its ``cluster``,
-    and ``backbones`` where requests call the model otherwise.
+    """Read the backbone called ``name`` (or ``embedder``) from a sweep's file, or from one that holds nothing but
+    its ``cluster``, and ``backbones`` where requests call the model otherwise.
 
     What the backbone does not need is not read: variables of other parts may be unset. Raises ConfigError.
     """
@@ -58,7 +65,8 @@ def load_served(
         raise ConfigError(f"{path}: no cluster.endpoints.{name} says how it is served; {known}")
     needed = {key: cluster[key] for key in _KEPT_OF_CLUSTER if key in cluster}
     needed["endpoints"] = {name: endpoints[name]}
-    filled = fill(replace(document, root={"cluster": needed, "backbones": root.get("backbones", [])}), environ)
+    models = {key: root[key] for key in _MODELS if key in root}
+    filled = fill(replace(document, root={"cluster": needed, **models}), environ)
     refuse(filled.problems)
     checked = validated(ClusterConfig, filled.root["cluster"], str(path), ("cluster",))
     endpoint = checked.endpoints[name]
@@ -66,8 +74,8 @@ def load_served(
         raise ConfigError(
             f"{path}: cluster.endpoints.{name} is of kind {endpoint.kind!r}; only 'vllm' is ours to serve"
         )
-    models = validated(_Backbones, {"backbones": filled.root["backbones"]}, str(path)).backbones
-    model = next((model.model for model in models if model.name == name), endpoint.model or name)
+    known_models = validated(_Models, {key: filled.root[key] for key in models}, str(path))
+    model = known_models.model_of(name) or endpoint.model or name
     return ServedBackbone(name, model, endpoint, with_environment(checked, environ))
 
 

@@ -60,7 +60,8 @@ def _chosen(rows: Sequence[Row], options: ReportOptions) -> Iterator[tuple[int, 
 
 
 def _measured(row: Row) -> tuple[object, ...]:
-    shared = tuple(item for item in row.deviations.items() if item[0] not in METHODS_OWN)
+    option = f"{row.method.partition(' ')[0]}."
+    shared = tuple(d for d in row.deviations.items() if d[0] not in METHODS_OWN and not d[0].startswith(option))
     return row.benchmark, row.backbone, shared
 
 

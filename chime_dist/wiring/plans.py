@@ -12,6 +12,7 @@ from chime_dist.config.run import RunConfig
 from chime_dist.config.schema import Component
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.core.canonical import canonical_json
+from chime_dist.core.estimate import disk_bytes
 from chime_dist.core.paper import PAPER
 from chime_dist.core.split import PROTOCOLS, Ordering, SplitParams, order_tasks
 from chime_dist.core.task import Task
@@ -54,6 +55,7 @@ class PlannedRun:
         near_tie = self.config.method.options.get("retrieval", {}).get("near_tie")
         if near_tie is not None and self.stateful:
             found["near_tie"] = str(near_tie)
+        found |= _unusual(self.config.method)
         found["window"] = str(self.plan.shape.window)
         found["protocol"] = self.config.protocol.preset
         if self.config.protocol.limit is not None:
@@ -76,6 +78,17 @@ class PlannedRun:
             deviations=self.deviations,
             forked_from=self.forked_from,
         )
+
+
+def _unusual(method: Component) -> dict[str, str]:
+    """Options that a method's name does not tell: those that are not its defaults, or its ablation's."""
+    usual = registry.resolve("method", method.bare).options
+    defaults = Component(name=method.name, options=usual).settings()
+    return {
+        f"{method.name}.{path}": value
+        for path, value in method.settings().items()
+        if value != defaults.get(path) and path != "retrieval.near_tie"
+    }
 
 
 def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:
@@ -167,6 +180,13 @@ def warnings(runs: Sequence[PlannedRun]) -> list[str]:
     """What is allowed and may surprise, once the task streams are known."""
     found = (window_warning(run.plan.shape.window, run.plan.shape.epoch_size) for run in runs if run.stateful)
     return list(dict.fromkeys(warning for warning in found if warning is not None))
+
+
+def results_bytes(run: PlannedRun) -> int:
+    """About the size of the run's folder when it is complete. Raises ConfigError."""
+    config, shape = run.config, run.plan.shape
+    vectors = sum(len(names) for names in registry.method(config.method).collections.values())
+    return disk_bytes(config.benchmark.name, shape.total, len(run.plan.eval), vectors, config.embedder.dim)
 
 
 def _planned(run: RunConfig, ordering: Ordering) -> PlannedRun:

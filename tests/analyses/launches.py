@@ -11,7 +11,7 @@ from tests.spec.sweeps import launched
 SWEEP = """\
 name: worsening
 benchmarks: [{name: credit_world, families: 2, tasks_per_family: 8, steps: 1}]
-methods: [chime, {name: chime, ablation: no_gate}, {name: chime, ablation: no_hierarchy}]
+methods: [chime, {name: chime, ablation: no_gate}, {name: chime, ablation: no_hierarchy}, umem, no_plan]
 backbones:
   - {name: sees, scripted: {script: credit_world, gate_accuracy: 1.0}}
   - {name: blind, scripted: {script: credit_world, gate_accuracy: 0.0}}
@@ -38,7 +38,7 @@ cluster:
 
 
 def worsening_launch(folder: Path) -> LaunchDirectory:
-    """Three methods under a gate that sees every cause, and one that sees none; two orderings."""
+    """Five methods under a gate that sees every cause, and one that sees none; two orderings."""
     return asyncio.run(launched(folder, SWEEP))
 
 

@@ -45,7 +45,7 @@ def test_out_names_the_picture_and_json_says_where_all_is(tmp_path: Path, worsen
     document = json.loads(result.stdout)
     assert (document["picture"], document["csv"]) == (str(picture), str(picture.with_suffix(".csv")))
     assert picture.is_file()
-    assert len(document["finding"]["points"]) == 6
+    assert len(document["finding"]["points"]) == 10
     assert document["finding"]["points"][0]["runs"][0]["wrong"] == 0.0
 
 

@@ -27,7 +27,7 @@ def points(worsening: LaunchDirectory) -> dict[tuple[str, float], Point]:
 def test_points_go_by_method_and_from_the_best_gate_to_the_worst(worsening: LaunchDirectory) -> None:
     """Each has its runs by ordering."""
     found = measured(studied_runs(worsening))
-    methods = ["chime", "chime no_gate", "chime no_hierarchy"]
+    methods = ["chime", "chime no_gate", "chime no_hierarchy", "umem", "no_plan"]
     assert [(point.method, point.accuracy) for point in found] == [(m, a) for m in methods for a in (1.0, 0.0)]
     assert {tuple(run.ordering for run in point.runs) for point in found} == {(0, 1)}
 
@@ -41,7 +41,7 @@ def test_success_and_bank_size_are_those_of_the_report(worsening: LaunchDirector
             assert run.eval * EVAL == line.eval.success
             assert run.train_first * TRAIN == line.train_first.success
             assert run.train_last * TRAIN == line.train_selected.success
-            assert run.size == line.bank_size
+            assert run.size == (line.bank_size or 0)
 
 
 def test_labels_are_held_against_the_true_causes(points: dict[tuple[str, float], Point]) -> None:
@@ -55,13 +55,15 @@ def test_labels_are_held_against_the_true_causes(points: dict[tuple[str, float],
 def test_memories_are_held_against_the_hidden_rules(points: dict[tuple[str, float], Point]) -> None:
     """What a gate writes that sees every cause helps; of what a blind one writes, not all does."""
     assert {run.right for run in points["chime", 1.0].runs} == {1}
+    assert {run.right for method in ("umem", "no_plan") for run in points[method, 1.0].runs} == {None}
     assert all(run.right is not None and run.right < 1 for run in points["chime", 0.0].runs)
 
 
 def test_the_finding_has_a_row_per_point_and_a_line_per_run(worsening: LaunchDirectory) -> None:
     finding = find(studied_runs(worsening))
-    assert len(finding.table.rows) == 6
-    assert finding.table.header[5:8] == ("Bank: plan", "Bank: exec", "Bank: shared")
+    assert len(finding.table.rows) == 10
+    assert finding.table.header[5:9] == ("Bank: plan", "Bank: exec", "Bank: shared", "Bank: memory")
+    assert {row[5:9] for row in finding.table.rows if row[0] == "no_plan"} == {("-", "-", "-", "-")}
     lines = list(csv.DictReader(io.StringIO(finding.lines.to_csv())))
     assert {line["run_id"] for line in lines} == set(worsening.manifest.runs)
     assert {line["wrong_labels"] for line in lines if line["method"] == "chime no_gate"} == {""}

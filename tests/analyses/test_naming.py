@@ -7,10 +7,9 @@ from chime_dist.config.schema import Component
 
 
 def chime(**evolution: object) -> Component:
-    """Chime with these settings."""
-    return Component(
-        name="chime", options={"evolution": {"merge": "llm", "value_update": "retrieved", **evolution}}
-    )
+    """Chime with these settings, all others written out."""
+    usual = {"merge": "llm", "value_update": "retrieved", "conf_threshold": 0.5}
+    return Component(name="chime", options={"evolution": usual | evolution})
 
 
 def test_a_label_that_stands_alone_is_the_name() -> None:
@@ -20,9 +19,11 @@ def test_a_label_that_stands_alone_is_the_name() -> None:
 
 
 def test_variants_of_one_method_are_told_apart_by_what_differs() -> None:
-    """R26: and by nothing else."""
-    assert method_names([chime(), chime(value_update="attributed"), chime(conf_threshold=0.7)]) == [
-        "chime (evolution.value_update=retrieved)",
+    """R26: from most of them, and by nothing else."""
+    attributed, eager = chime(value_update="attributed"), chime(value_update="attributed", conf_threshold=0.7)
+    assert method_names([chime(), attributed]) == ["chime", "chime (evolution.value_update=attributed)"]
+    assert method_names([attributed, eager, chime(), chime(), chime()]) == [
         "chime (evolution.value_update=attributed)",
-        "chime (evolution.value_update=retrieved, evolution.conf_threshold=0.7)",
+        "chime (evolution.value_update=attributed, evolution.conf_threshold=0.7)",
+        *["chime"] * 3,
     ]

@@ -163,6 +163,7 @@ def test_dead_letters_are_a_table_and_a_document(program: Program, launch: Launc
         "end_reason": "worker_lost",
         "detail": "[b]boom[/b]",
         "delivery": 4,
+        "duration_s": 0.0,
     }
     run.failures.write_text(json.dumps({"record": row, "plan": None, "last_steps": []}) + "\n")
     [letter] = program.json("ctl", launch.path, "dead-letters")["dead_letters"]

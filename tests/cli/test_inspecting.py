@@ -69,7 +69,8 @@ def test_show_of_an_episode_tells_what_it_read_did_and_wrote(program: Program, l
     assert f"{run}:{name}" in shown
     assert f"reads bank version {entry.read_version}" in shown
     assert trace.trajectory.view.request.splitlines()[0] in shown
-    assert f"0 plan: {trace.trajectory.plan}" in shown
+    assert f"\nPlan\n{trace.trajectory.plan}\n" in shown
+    assert "\n0 plan: as above\n" in shown
     assert f"label: {trace.record.label}" in shown
     assert f"version {entry.position} to {entry.position + 1}" in shown
     inserted = next(event for event in entry.events if event.kind == "content.insert")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,7 +20,8 @@ from chime_dist.cli.progress import (
     Watch,
     short_labels,
 )
-from chime_dist.core.spending import Spent
+from chime_dist.core.episode import Usage
+from chime_dist.core.spending import Payer, Spent
 from chime_dist.engine.driver import Progress
 
 
@@ -103,6 +105,20 @@ def test_a_terminal_gets_a_row_per_run_and_the_sums() -> None:
     cells = [cell.strip() for cell in row.split("│")[3:-1]]
     assert cells == ["10/20", "v8", "1/10", "2", "8", "0", "1", "2"]
     assert "9/30 episodes, 12.0 episodes/min, 21 left, ETA 0:01:45" in out.getvalue()
+
+
+def test_what_is_spent_is_told_where_it_is_known() -> None:
+    spent = Spent({Payer("m", "gate"): Usage(prompt_tokens=12_000, completion_tokens=345)}, {}, 60.0)
+    out, lines, clock = io.StringIO(), list[str](), _Clock()
+    console = Console(file=out, force_terminal=True, width=100, height=40, color_system=None)
+    with LiveTable(console, clock) as table, Lines(clock, lines.append) as told:
+        for display in (table, told):
+            display.show([replace(_run(8), outcomes={"success": 6, "failure": 2})], spent)
+    assert "75.0 % success so far, 12,345 tokens, cost -" in out.getvalue()
+    assert lines[0].endswith("22 left, 12,345 tokens, cost -")
+    watch = Watch(Silence(), lambda: spent)
+    watch([_run(1)])
+    assert watch.in_flight == 2
 
 
 def test_a_low_terminal_shows_the_runs_that_have_work() -> None:

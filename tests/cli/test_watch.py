@@ -60,7 +60,7 @@ def test_a_running_launch_is_watched_until_its_driver_is_killed(program: Program
     path = LaunchDirectory.open(program.folder / "runs/latest").path.relative_to(program.folder)
     assert told.stdout.splitlines()[0] == f"{path}: interrupted"
     assert "Nobody drives it: its driver is gone without a word, " in told.stdout
-    assert told.stdout.rstrip().endswith(f"Go on with: chime-dist resume {path}")
+    assert told.stdout.rstrip().endswith(f"Go on with:\n  chime-dist resume {path}")
 
 
 def test_watching_ends_with_the_launch_and_its_exit_code(program: Program) -> None:
@@ -78,7 +78,7 @@ def test_watching_ends_with_the_launch_and_its_exit_code(program: Program) -> No
     assert watched.exit_code == 0
     assert "40/40" not in watched.stdout.splitlines()[0]
     assert "eval 12/12" in watched.stdout
-    assert "It is complete; its results: chime-dist report runs/steered/" in watched.stdout
+    assert "It is complete; its results:\n  chime-dist report runs/steered/" in watched.stdout
 
 
 def test_a_finished_launch_shows_its_end(program: Program, launch: LaunchDirectory) -> None:
@@ -107,7 +107,7 @@ def test_a_launch_that_ended_otherwise_has_its_code(
     told = program("watch", launch.path)
     assert told.exit_code == code
     assert f"{state} (because)" in told.stdout
-    assert f"It ended {state}, 0 episodes of {ALL} not done. Go on with: chime-dist resume" in told.stdout
+    assert f"It ended {state}, 0 episodes of {ALL} not done. Go on with:\n  chime-dist resume" in told.stdout
 
 
 def test_an_interrupt_ends_only_the_watching(
@@ -116,7 +116,7 @@ def test_an_interrupt_ends_only_the_watching(
     def interrupt(_: float) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(watching.time, "sleep", interrupt)
+    monkeypatch.setattr(time, "sleep", interrupt)
     with launch.driver_lock() as lock:
         lock.acquire(datetime.now(UTC))
         told = program("watch", launch.path)

@@ -48,6 +48,7 @@ class RestQdrant:
                 web.post(f"{place}/points", self._retrieve),
                 web.post(f"{place}/points/delete", self._delete),
                 web.post(f"{place}/points/batch", self._batch),
+                web.post(f"{place}/points/count", self._count),
                 web.post(f"{place}/points/scroll", self._scroll),
                 web.post(f"{place}/points/query", self._query),
             ]
@@ -120,6 +121,11 @@ class RestQdrant:
         asked = wire.UpdateOperations.model_validate(await request.json())
         done = await self._engine.batch_update_points(_name(request), asked.operations)
         return _answer([{"operation_id": 0, "status": result.status} for result in done])
+
+    async def _count(self, request: web.Request) -> web.Response:
+        asked = wire.CountRequest.model_validate(await request.json())
+        counted = await self._engine.count(_name(request), count_filter=asked.filter, exact=True)
+        return _answer(counted.model_dump())
 
     async def _scroll(self, request: web.Request) -> web.Response:
         asked = wire.ScrollRequest.model_validate(await request.json())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chime_dist.adapters.clock import SystemClock
@@ -24,6 +24,8 @@ DIM = 8
 
 class Dictated(NoPlan):
     """A method whose commit at each position is what ``commits`` says."""
+
+    collections: Mapping[str, tuple[str, ...]] = {"plan": ("c",)}
 
     def __init__(self, commits: Sequence[Sequence[Event]]) -> None:
         super().__init__(NoPlanOptions())

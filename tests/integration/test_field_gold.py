@@ -31,6 +31,7 @@ protocol: {limit: 16, epochs: 1, window: 2}
 cluster:
   slots: 2
   stop_after_infra: 99
+  capture_prompts: true
   endpoints: {m: {kind: scripted}}
 """
 
@@ -72,6 +73,9 @@ async def test_a_canary_in_every_reference_answer_reaches_no_prompt_trace_log_or
     assert any(event.kind == "content.insert" for entry in entries for event in entry.events)
     assert any(record.outcome is not Outcome.INFRA for record in records_of(launch, run, "train"))
     assert {request.schema_name for request in asked} >= {"action", "diagnosis"}
+    assert len(list(launch.run(run).path.rglob("prompts/**/*.zst"))) == len(
+        list(launch.run(run).path.rglob("trajectories/**/*.zst"))
+    )
     assert [request for request in asked if GOLD in request.model_dump_json()] == []
     contents = contents_below(tmp_path)
     assert any(name.endswith(".zst") for name in contents)

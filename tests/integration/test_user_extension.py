@@ -71,7 +71,7 @@ def test_the_example_of_the_readme_runs_as_it_stands_there(tmp_path: Path, packa
     assert {row["outcome"] for row in rows} == {"success"}
     run = next(run for run in journals_of(launch_below(tmp_path / "runs")) if "cheatsheet" in run)
     bank = json.loads(place.run("bank", "at", "runs/latest", run, "last", "--json").stdout)
-    [sheet] = bank["records"]
+    [sheet] = bank["collections"]["sheet"]
     assert sheet["payload"] == {"text": "Seen 14 sums."}
     assert sheet["version"] == 13
 
@@ -194,7 +194,7 @@ async def test_a_broken_benchmark_is_infra_and_says_whose_it_is(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("mistake", "told"),
     [
-        (instead("return Reflection(", "return (1/0)(("), "method 'cheatsheet': ZeroDivisionError"),
+        (instead("return Reflection(", "return 1 / 0 or Reflection("), "method 'cheatsheet': ZeroDivisionError"),
         (instead("return Reflection(", "return dict("), "method 'cheatsheet' returned dict from reflect"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chime_dist.adapters.vllm.command import PLUGIN, NodeRank, engine_command, engine_environment, router_command
-from chime_dist.config.serving import RouterConfig, VllmEndpoint
+from chime_dist.config.serving import VllmEndpoint
 
 
 def endpoint(**keys: object) -> VllmEndpoint:
@@ -146,7 +146,7 @@ def test_a_list_of_allowed_plugins_allows_ours_too(asked: str | None, allowed: s
 
 
 def test_the_router_notices_a_dead_replica_within_seconds_and_keeps_sessions_on_replicas() -> None:
-    command = router_command(RouterConfig(), "127.0.0.1", 30000, 29000)
+    command = router_command(endpoint(), "127.0.0.1", 30000, 29000)
     flags = flags_of(command)
     assert command[0] == "vllm-router"
     assert flags["--policy"] == ["consistent_hash"]
@@ -154,5 +154,11 @@ def test_the_router_notices_a_dead_replica_within_seconds_and_keeps_sessions_on_
     assert flags["--health-check-interval-secs"] == ["2"]
     assert flags["--health-failure-threshold"] == flags["--health-success-threshold"] == ["1"]
     assert (flags["--cb-failure-threshold"], flags["--cb-timeout-duration-secs"]) == (["2"], ["5"])
-    other = flags_of(router_command(RouterConfig(flags={"cb-failure-threshold": 9}, policy="random"), "h", 1, 2))
-    assert (other["--cb-failure-threshold"], other["--policy"]) == (["9"], ["random"])
+    other = endpoint(router={"flags": {"cb_failure_threshold": 9}, "policy": "random"})
+    flags = flags_of(router_command(other, "h", 1, 2))
+    assert (flags["--cb-failure-threshold"], flags["--policy"]) == (["9"], ["random"])
+
+
+def test_texts_to_embed_belong_to_no_episode_and_go_round() -> None:
+    """Without a session to hash, consistent_hash would send all of them to one replica."""
+    assert flags_of(router_command(endpoint(runner="pooling"), "h", 1, 2))["--policy"] == ["round_robin"]

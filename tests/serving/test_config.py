@@ -32,7 +32,7 @@ def test_the_smallest_endpoint_is_one_replica_on_one_gpu() -> None:
     endpoint = VllmEndpoint(kind="vllm")
     assert (endpoint.replicas, endpoint.nodes, endpoint.gpus_per_node) == (1, 1, 1)
     assert endpoint.command == ("vllm", "serve")
-    assert endpoint.router.policy == "consistent_hash"
+    assert endpoint.policy == "consistent_hash"
     assert ClusterConfig.model_validate({"endpoints": {"m": {"kind": "vllm"}}}).endpoints["m"] == endpoint
 
 
@@ -84,6 +84,14 @@ def test_one_backbone_of_a_sweep_is_read_and_nothing_that_it_does_not_need(tmp_p
     assert served.endpoint.secret_env["HF_TOKEN"].reveal() == "hf_1"
     assert (served.cluster.ray.address, served.cluster.runs_dir) == ("10.0.0.1:6379", "results")
     assert list(served.cluster.endpoints) == ["qwen"]
+
+
+def test_the_embedder_is_called_what_the_sweep_calls_it(tmp_path: Path) -> None:
+    text = (
+        "embedder: {kind: http, model: Qwen/E}\ncluster: {endpoints: {embedder: {kind: vllm, runner: pooling}}}\n"
+    )
+    served = load_served("embedder", written(tmp_path, text), environ={})
+    assert (served.model, served.endpoint.policy) == ("Qwen/E", "round_robin")
 
 
 def test_overrides_and_the_environment_count_and_the_model_may_be_the_endpoints(tmp_path: Path) -> None:

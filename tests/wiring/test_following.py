@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from chime_dist.adapters.directory.artifact_json import decode
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry
 from chime_dist.core.spending import Payer
 from chime_dist.engine.driver import Progress
-from chime_dist.wiring import following
 from chime_dist.wiring.following import Follower, spent_so_far
 from chime_dist.wiring.results import Standing, standings
 from chime_dist.wiring.watching import Observer
@@ -70,6 +70,7 @@ def _row(number: int, *, phase: str = "train", final: bool = True) -> bytes:
     unit = {"run_id": RUN, "phase": phase, "epoch": 0, "position": number, "task": "t", "read_version": version}
     row: dict[str, Any] = {"unit": unit, "attempt": str(number), "delivery": 1, "final": final, "steps": 1}
     row |= {"outcome": "success" if final else "infra", "end_reason": "scored", "worker": "w"}
+    row["gate_status"] = "off"
     row |= {"started_at": (NOW + timedelta(seconds=10 * number)).isoformat(), "duration_s": 5.0}
     row["usage"] = {"planner": {"prompt_tokens": 10, "completion_tokens": 1}, "gate": {"prompt_tokens": 5}}
     return json.dumps(row).encode() + b"\n"
@@ -83,14 +84,13 @@ def _append(path: Path, data: bytes) -> None:
 def test_a_look_reads_only_what_is_new(launch: LaunchDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a launch with hundreds of thousands of rows can be watched."""
     decoded = 0
-    decode = following.decode
 
     def counted(*arguments: Any) -> Any:
         nonlocal decoded
         decoded += 1
         return decode(*arguments)
 
-    monkeypatch.setattr(following, "decode", counted)
+    monkeypatch.setattr("chime_dist.wiring.following.decode", counted)
     folder, follower = launch.run(RUN), Follower(launch)
     _append(folder.episodes, b"".join(map(_row, range(300))) + _row(300)[:40])
     _append(folder.journal, b"{}\n" * 200 + b"{")

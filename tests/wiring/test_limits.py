@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.config.loading import load_sweep
+from chime_dist.core.episode import Outcome
 from chime_dist.engine.driver import Ending
 from chime_dist.errors import ConfigError
 from chime_dist.wiring import bookkeeping
@@ -76,7 +77,7 @@ async def test_a_launch_that_spent_its_tokens_is_paused_and_goes_on_under_a_high
     assert 0 < done < EPISODES
     for standing in standings(first.directory):
         assert standing.committed_empty == 0
-        assert standing.outcomes["infra"] == 0
+        assert standing.outcomes[Outcome.INFRA] == 0
     assert first.books is not None
     assert first.books.spent is not None
     assert first.books.spent.tokens == spent_so_far(first.directory).tokens >= 3_000

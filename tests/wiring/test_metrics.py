@@ -13,9 +13,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from chime_dist.adapters.directory.control_file import ControlFile
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
+from chime_dist.adapters.directory.prompt_files import load_prompts
+from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.loading import load_sweep
 from chime_dist.engine.control import Command
 from chime_dist.engine.driver import Ending
+from chime_dist.wiring.health.servers import ray_finding
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
 from tests.integration.processes import journals_of, rows_of
@@ -40,6 +44,7 @@ cluster:
   slots: 4
   workers: 2
   metrics: {port: 0}
+  capture_prompts: true
   redis: embedded
   ray: {num_cpus: 2}
   endpoints: {m: {kind: scripted, latency_s: [0.02, 0.04]}}
@@ -80,16 +85,17 @@ class Watched:
         await asyncio.to_thread(ControlFile(self.launch.directory).ask, asked)
 
     async def resting(self) -> Samples:
-        """A scrape after the launch was paused and its open episodes ended, with nothing left to commit."""
-        await self.url
-        await self.command("pause")
+        """A scrape of the launch after it did something, was paused, and ended and committed what was open."""
+        asked = False
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = await self.scraped()
-                in_flight = total(found, "chime_dist_episodes_in_flight")
-                admitted = total(found, "chime_dist_run_admitted_positions")
-                head = total(found, "chime_dist_run_head")
-                if value(found, "chime_dist_paused") and not in_flight and admitted == head:
+                waiting = total(found, "chime_dist_run_admitted_positions") - total(found, "chime_dist_run_head")
+                if not asked and total(found, "chime_dist_episodes_total") >= 4:
+                    await self.command("pause")
+                    asked = True
+                open_ones = waiting + total(found, "chime_dist_episodes_in_flight")
+                if value(found, "chime_dist_paused") and not open_ones:
                     return found
                 await asyncio.sleep(0.05)
 
@@ -183,6 +189,9 @@ async def test_processes_of_a_ray_launch_tell_theirs_and_a_dead_one_breaks_no_sc
     assert total(found, "chime_dist_model_turn_seconds_count", role="executor") == total(
         found, "chime_dist_model_calls_total", role="executor"
     )
+    cluster = ClusterConfig.model_validate({"execution": "ray", "ray": {"address": head_of_this_cluster()}})
+    ray_here = await ray_finding(cluster)
+    assert (ray_here.level, "has our Ray" in ray_here.what) == ("ok", True), ray_here
     await kill_an_executor(watched.launch.directory.id)
     after = await watched.scraped()
     for key, before in found.items():
@@ -190,6 +199,20 @@ async def test_processes_of_a_ray_launch_tell_theirs_and_a_dead_one_breaks_no_sc
             assert after[key] >= before, key
     await watched.command("continue")
     assert await watched.driving is Ending.COMPLETE
+    [run] = watched.launch.directory.manifest.runs
+    for record in EpisodeArchive(watched.launch.directory).finals(run).values():
+        found_prompts = load_prompts(watched.launch.directory.run(run), record)
+        assert found_prompts is not None
+        asked = sum(used.calls for role, used in record.usage.items() if role != "embedder")
+        assert len(found_prompts.calls) == asked
+        assert all(call.request is not None and call.request.messages for call in found_prompts.calls)
+
+
+def head_of_this_cluster() -> str:
+    """Its address."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
 
 
 async def kill_an_executor(launch: str) -> None:

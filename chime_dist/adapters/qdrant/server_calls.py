@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version as installed
@@ -167,6 +168,14 @@ async def check_version(client: AsyncQdrantClient, where: str) -> str:
     if not is_compatible(ours, server):
         _log.warning("bank_store.server_version", server=server, client=ours)
     return server
+
+
+async def tried_collection(client: AsyncQdrantClient) -> None:
+    """Make a collection of nobody's and remove it again, as proof that the key may."""
+    name = f"chime-doctor-{uuid.uuid4().hex}"
+    smallest = models.VectorParams(size=1, distance=models.Distance.COSINE)
+    await client.create_collection(name, vectors_config=smallest)
+    await client.delete_collection(name)
 
 
 async def bank_collections(client: AsyncQdrantClient, prefix: str) -> list[str]:

@@ -64,6 +64,14 @@ class ReplicaActor:
         if node is not None and node.rank > 0:
             return None
         url = f"http://{self._host}:{port}"
+        try:
+            await self._first_answer(child, url, endpoint, served_model)
+        except ServingError:
+            await child.clear()
+            raise
+        return url
+
+    async def _first_answer(self, child: Child, url: str, endpoint: VllmEndpoint, served_model: str) -> None:
         answering = asyncio.create_task(
             EngineApi(url).first_answer(served_model, endpoint.runner, endpoint.start_timeout_s)
         )
@@ -81,7 +89,6 @@ class ReplicaActor:
         finally:
             answering.cancel()
             ending.cancel()
-        return url
 
     async def ended(self) -> str:
         """Wait for the server's end; says how it ended."""

@@ -56,13 +56,13 @@ class Child:
         takes it out of the process group by which Ray cleans up after an actor. Raises ServingError where it
         cannot be started.
         """
+        program = shutil.which(command[0], path=environment.get("PATH"))
+        if program is None:
+            raise ServingError(f"{name}: there is no command {command[0]!r} on PATH of this machine")
         _make(folder, log_path.parent)
         child = cls(name, folder, log_path)
         if leftovers := processes_in(folder):
             await child._killed(leftovers)
-        program = shutil.which(command[0], path=environment.get("PATH"))
-        if program is None:
-            raise ServingError(f"{name}: there is no command {command[0]!r} on PATH of this machine")
         tied = ["setpriv", "--pdeathsig", "KILL", program, *command[1:]]
         keeper = _Keeper(child._tell_end, tied, dict(environment), folder, log_path, own_session)
         try:

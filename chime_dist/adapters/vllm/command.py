@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chime_dist.config.serving import RouterConfig, VllmEndpoint
+from chime_dist.config.serving import VllmEndpoint
 from chime_dist.core.episode import Json
 
 PLUGIN = "chime_dist_lifeline"
@@ -109,10 +109,11 @@ def engine_environment(inherited: Mapping[str, str], endpoint: VllmEndpoint, plu
     return environment
 
 
-def router_command(router: RouterConfig, host: str, port: int, metrics_port: int) -> list[str]:
+def router_command(endpoint: VllmEndpoint, host: str, port: int, metrics_port: int) -> list[str]:
     """The router's command; replicas are added when they are ready."""
-    own: dict[str, Json] = {"host": host, "port": port, "prometheus-port": metrics_port, "policy": router.policy}
-    return [*router.command, *flag_words({**own, **_ROUTER_FLAGS, **_dashed(router.flags)})]
+    own: dict[str, Json] = {"host": host, "port": port, "prometheus-port": metrics_port, "policy": endpoint.policy}
+    given = _dashed(endpoint.router.flags)
+    return [*endpoint.router.command, *flag_words({**own, **_ROUTER_FLAGS, **given})]
 
 
 def flag_words(flags: Mapping[str, Json]) -> list[str]:

@@ -30,7 +30,7 @@ class Fleet:
         served.logs.mkdir(parents=True, exist_ok=True)
         router = await Router.start(
             served.backbone,
-            served.endpoint.router,
+            served.endpoint,
             served.host or node_address(),
             work_folder(served.launch, f"{served.file_name}-router"),
             served.logs / f"{served.file_name}-router.log",

@@ -17,7 +17,7 @@ import structlog
 from chime_dist.adapters.vllm.child import Child
 from chime_dist.adapters.vllm.command import router_command
 from chime_dist.adapters.vllm.keeping import Keeping
-from chime_dist.config.serving import RouterConfig
+from chime_dist.config.serving import VllmEndpoint
 from chime_dist.errors import ServingError
 
 START_S = 60.0
@@ -36,9 +36,9 @@ class _Unreached(ServingError):
 class Router:
     """A running router; ``start`` makes it."""
 
-    def __init__(self, name: str, config: RouterConfig, host: str, folder: Path, log_path: Path) -> None:
+    def __init__(self, name: str, endpoint: VllmEndpoint, host: str, folder: Path, log_path: Path) -> None:
         self._name = name
-        self._config = config
+        self._endpoint = endpoint
         self._host = host
         self._port = free_port(host)
         self._folder = folder
@@ -48,9 +48,9 @@ class Router:
         self._keeping = Keeping(f"router of {name}", self._ended, self._begin)
 
     @classmethod
-    async def start(cls, name: str, config: RouterConfig, host: str, folder: Path, log_path: Path) -> Router:
+    async def start(cls, name: str, endpoint: VllmEndpoint, host: str, folder: Path, log_path: Path) -> Router:
         """Start it without replicas. ``name`` is the backbone's. Raises ServingError."""
-        router = cls(name, config, host, folder, log_path)
+        router = cls(name, endpoint, host, folder, log_path)
         await router._begin()
         router._keeping.start()
         return router
@@ -96,7 +96,7 @@ class Router:
 
     async def _begin(self) -> None:
         what = f"the router of backbone {self._name!r}"
-        command = router_command(self._config, self._host, self._port, free_port(self._host))
+        command = router_command(self._endpoint, self._host, self._port, free_port(self._host))
         self._child = await Child.start(
             what,
             command,

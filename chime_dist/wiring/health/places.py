@@ -34,6 +34,13 @@ def place_finding(name: str, path: Path, *, local: bool) -> Finding:
             f"{path} is on a network file system ({kind}), where embedded Redis and Qdrant may lose data",
             f"set {name} to a folder on a local disk",
         )
+    if not local and kind is not None and host.is_network(kind):
+        return warning(
+            check,
+            f"{room}, on a network file system ({kind}): results may lie there if it has locks (flock) and keeps"
+            " what was synced; every row waits for it",
+            f"set {name} to a local disk if episodes are short, and copy the results afterwards",
+        )
     if free < ROOM:
         return warning(check, room, "free some space before a long launch")
     return ok(check, f"{room} ({kind or 'unknown file system'})")
@@ -51,9 +58,20 @@ def file_limit_finding(cluster: ClusterConfig) -> Finding:
     )
 
 
-def place_findings(cluster: ClusterConfig, state_dir: Path) -> Iterator[Finding]:
-    """Both folders of a launch, and the limit."""
+def results_finding(cluster: ClusterConfig, needed: int) -> Finding:
+    """About ``needed`` bytes of results against what is free."""
+    free, prompts = host.free_bytes(Path(cluster.runs_dir)), cluster.capture_prompts
+    what = f"about {needed / 2**30:.1f} GiB{', prompts come on top' if prompts else ''}"
+    if needed > free:
+        fix = "free some space, or set cluster.runs_dir to a larger disk"
+        return problem("size of results", f"{what}, but {cluster.runs_dir} has {free / 2**30:.1f} GiB free", fix)
+    return ok("size of results", what)
+
+
+def place_findings(cluster: ClusterConfig, state_dir: Path, needed: int) -> Iterator[Finding]:
+    """Both folders of a launch, the room for its results (``needed`` bytes), and the limit of open files."""
     yield place_finding("cluster.runs_dir", Path(cluster.runs_dir), local=False)
+    yield results_finding(cluster, needed)
     embedded = cluster.redis.mode == "embedded" or cluster.qdrant.mode == "edge"
     if embedded:
         yield place_finding("cluster.state_dir", state_dir, local=True)

@@ -8,11 +8,13 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chime_dist.adapters.qdrant.server_calls import answers, check_version, connected
+from chime_dist.adapters.qdrant.server_calls import answers, check_version, connected, tried_collection
+from chime_dist.adapters.ray.versions import Versions, cluster_versions
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.preflight import preflight
 from chime_dist.adapters.redis.server import SOCKET_PATH_LIMIT, EmbeddedRedis
 from chime_dist.adapters.redis.tls import TlsFiles
+from chime_dist.adapters.redis.trial import ahead_s, tried
 from chime_dist.config.cluster import QDRANT_URL, REDIS_URL, ClusterConfig, QdrantConfig
 from chime_dist.errors import ChimeDistError
 from chime_dist.wiring import services
@@ -22,11 +24,14 @@ from chime_dist.wiring.services import LaunchSpec
 PATIENCE_S = 5.0
 """How long a server may take to answer, in seconds."""
 
+MOST_SKEW_S = 2.0
+"""Clocks that differ by more than this are worth a word, in seconds."""
+
 _SYNC_FIX = "CONFIG SET appendfsync always (and set it in redis.conf)"
 
 
 async def redis_finding(cluster: ClusterConfig) -> Finding:
-    """Version, persistence and eviction of a server; that an embedded one starts and its socket fits."""
+    """Version, persistence, eviction, our rights on a server; that an embedded one starts and its socket fits."""
     redis = cluster.redis
     if redis.mode == "local":
         return ok("redis", "not used: the queue is in this process")
@@ -51,6 +56,7 @@ async def _fit(url: str, assume_durable: bool, files: TlsFiles) -> Finding:
     connection = RedisConnection(url, patience_s=PATIENCE_S, files=files)
     try:
         fitness = await preflight(connection, assume_durable)
+        await tried(connection)
     finally:
         await connection.close()
     name = f"Redis {fitness.version} at {connection.address}"
@@ -62,6 +68,30 @@ async def _fit(url: str, assume_durable: bool, files: TlsFiles) -> Finding:
         lost = "a crash of its machine loses about a second of acknowledged work; finished episodes are kept"
         return warning("redis", f"{name}: appendfsync is {fitness.appendfsync}, so {lost}", _SYNC_FIX)
     return ok("redis", f"{name} persists every write and does not evict")
+
+
+async def clock_finding(cluster: ClusterConfig) -> Finding | None:
+    """This host's clock against a Redis server's; None where others run none, or it does not answer."""
+    if cluster.redis.url is None:
+        return None
+    try:
+        files = services.redis_files(cluster)
+        connection = RedisConnection(cluster.redis.url.reveal(), patience_s=PATIENCE_S, files=files)
+        try:
+            ahead = await ahead_s(connection)
+        finally:
+            await connection.close()
+    except ChimeDistError:
+        return None
+    if abs(ahead) <= MOST_SKEW_S:
+        return ok("clock", f"within {MOST_SKEW_S:g} s of the Redis server's")
+    behind = "behind" if ahead > 0 else "ahead of"
+    return warning(
+        "clock",
+        f"this host is {abs(ahead):,.1f} s {behind} the Redis server: leases keep to the server's clock, but times"
+        " in rows and logs of several hosts will not agree",
+        "synchronise the clocks of all hosts (chronyd, systemd-timesyncd)",
+    )
 
 
 async def qdrant_finding(spec: LaunchSpec) -> Finding:
@@ -87,15 +117,15 @@ async def _answering(qdrant: QdrantConfig, where: str) -> Finding:
     try:
         async with answers(where):
             version = await check_version(client, where)
-            # Without a key a server may tell its version and nothing else.
-            await client.get_collections()
+            # A key may be good for reading alone, and without one a server tells its version and nothing else.
+            await tried_collection(client)
     finally:
         await client.close()
-    return ok("qdrant", f"{where} answers, version {version}")
+    return ok("qdrant", f"{where} answers, version {version}, and takes collections")
 
 
 async def ray_finding(cluster: ClusterConfig) -> Finding:
-    """That something listens at the address of a running cluster; it is not joined."""
+    """That a cluster runs at its address, with our Ray and our Python; it is not joined."""
     if cluster.execution != "ray":
         return ok("ray", "not used: everything runs in this process")
     address = cluster.ray.address
@@ -116,4 +146,23 @@ async def ray_finding(cluster: ClusterConfig) -> Finding:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-    return ok("ray", f"something listens at {address}")
+    if parts.scheme not in ("", "gcs"):
+        return ok("ray", f"something listens at {address}")
+    return versions_finding(address, await cluster_versions(parts.netloc), Versions.ours())
+
+
+def versions_finding(address: str, theirs: Versions | None, ours: Versions) -> Finding:
+    """Ray lets nobody join whose Ray or Python is another one."""
+    if theirs is None:
+        what = f"what listens at {address} does not answer as the head of a Ray cluster"
+        return problem(
+            "ray", what, "check the port in cluster.ray.address or RAY_ADDRESS; a head's is 6379 by default"
+        )
+    if theirs != ours:
+        return problem(
+            "ray",
+            f"the cluster at {address} has Ray {theirs.ray} and Python {theirs.python}; here are Ray {ours.ray} and "
+            f"Python {ours.python}",
+            f"install ray=={theirs.ray} into a Python {theirs.python} here, or the cluster anew",
+        )
+    return ok("ray", f"a cluster at {address} has our Ray {ours.ray} and Python {ours.python}")

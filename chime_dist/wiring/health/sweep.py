@@ -13,8 +13,8 @@ from chime_dist.wiring.health.finding import Finding, ok, problem, warning
 from chime_dist.wiring.health.models import backbone_findings, embedder_finding
 from chime_dist.wiring.health.packages import package_findings
 from chime_dist.wiring.health.places import place_findings
-from chime_dist.wiring.health.servers import qdrant_finding, ray_finding, redis_finding
-from chime_dist.wiring.plans import PlannedRun, plan_runs, warnings
+from chime_dist.wiring.health.servers import clock_finding, qdrant_finding, ray_finding, redis_finding
+from chime_dist.wiring.plans import PlannedRun, plan_runs, results_bytes, warnings
 
 _NOBODY = "doctor"
 """Stands for a launch's id: nothing is written under it."""
@@ -23,7 +23,7 @@ _NOBODY = "doctor"
 async def sweep_findings(
     path: Path, overrides: Sequence[str], loaded: Callable[[SweepConfig], None]
 ) -> AsyncIterator[Finding]:
-    """Every check, cheap ones first. Nothing is launched, and nothing is written but temporary files.
+    """Every check, cheap ones first. Nothing is launched; what is written, here or on a server, is removed again.
 
     ``loaded`` is called with the config once it is read, before anything that could say a secret.
     """
@@ -46,10 +46,12 @@ async def sweep_findings(
 async def _service_findings(sweep: SweepConfig, runs: tuple[PlannedRun, ...]) -> AsyncIterator[Finding]:
     cluster = sweep.cluster
     state_dir = services.state_dir(cluster, _NOBODY)
-    for finding in place_findings(cluster, state_dir.parent):
+    for finding in place_findings(cluster, state_dir.parent, sum(map(results_bytes, runs))):
         yield finding
     spec = services.spec_of(_NOBODY, Path(cluster.runs_dir), state_dir, runs, cluster)
     yield await redis_finding(cluster)
+    if (clock := await clock_finding(cluster)) is not None:
+        yield clock
     yield await qdrant_finding(spec)
     yield await ray_finding(cluster)
     yield await embedder_finding(spec)
