@@ -51,14 +51,13 @@ class Bookkeeper:
                 log.warning("spending.unreadable", reason=str(error))
             unlimited = self._limits == Limits()
             return None if unlimited else f"limit: what was spent cannot be counted: {error}"
-        for level in levels(self._limits, self.spent):
-            if level.reached:
-                self.reached = level
-                return f"limit: {level.text}"
+        found = levels(self._limits, self.spent)
+        for level in found:
             if level.near and level.name not in self._warned:
                 self._warned.add(level.name)
                 log.warning("limit.near", limit=level.name, spent=level.text, share=round(level.share, 3))
-        return None
+        self.reached = next((level for level in found if level.reached), None)
+        return None if self.reached is None else f"limit: {self.reached.text}"
 
     async def keep(self, pause: Callable[[str], object]) -> None:
         """Look again and again; ``pause`` is told why, once, and no limit is asked for after that."""

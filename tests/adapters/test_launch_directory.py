@@ -84,7 +84,7 @@ def test_a_folder_that_is_no_launch_is_answered_with_what_was_expected_and_what_
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     launch = launch_in(tmp_path)
     (launch.path / "sweep.json").write_text('{"format": 1')
-    with pytest.raises(RunDirectoryError, match=r"sweep\.json is not a Manifest"):
+    with pytest.raises(RunDirectoryError, match=r"sweep\.json is no Manifest"):
         LaunchDirectory.open(launch.path)
 
 

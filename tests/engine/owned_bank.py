@@ -25,7 +25,7 @@ DIM = 8
 class Dictated(NoPlan):
     """A method whose commit at each position is what ``commits`` says."""
 
-    collections: Mapping[str, tuple[str, ...]] = {"plan": ("c",)}
+    collections: Mapping[str, tuple[str, ...]] = {"plan": ("c", "e"), "exec": ("c", "e")}
 
     def __init__(self, commits: Sequence[Sequence[Event]]) -> None:
         super().__init__(NoPlanOptions())
