@@ -193,7 +193,8 @@ def _ending_lines(launch: Launch, ending: Ending | None) -> list[str]:
     if ending is Ending.INCOMPLETE:
         why = launch.reason or "some eval episodes ended infra"
         return [f"Incomplete: {why}; {go_on}", *_last_failures(launch)]
-    if ending is Ending.PAUSED and launch.books is not None and (reached := launch.books.reached) is not None:
+    reached = launch.books.reached if launch.books is not None else None
+    if ending is Ending.PAUSED and reached is not None and launch.reason.startswith("limit: "):
         return [f"Paused: {launch.reason}. Go on with a higher one: {go_on_beyond(path, reached)}"]
     if ending is Ending.PAUSED:
         return [f"Paused: {launch.reason}. Repair the cause, then {go_on}", *_last_failures(launch)]

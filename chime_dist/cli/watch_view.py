@@ -85,7 +85,7 @@ def closing_lines(sight: Sight) -> list[str]:
     if sight.state == "new":
         return ["Nobody drives it, and nobody has begun. Start it with:", f"  {resume}"]
     reached = [level for level in sight.levels if level.reached]
-    if sight.state == "paused" and reached:
+    if sight.reason.startswith("limit: ") and reached:
         return [f"It ended paused, {owed}. Go on with a higher limit:", f"  {go_on_beyond(path, reached[0])}"]
     return [f"It ended {sight.state}, {owed}. Go on with:", f"  {resume}"]
 

@@ -318,6 +318,23 @@ class Driver:
                     log.warning("unit.admitted_again", unit=key)
                     continue
                 await self._completed(Change(kind="completed", run_id=run.plan.run_id, unit=key))
+            await self._hand_out_again(run)
+
+    async def _hand_out_again(self, run: _Run) -> None:
+        """See to the head's position where it was completed and the server has forgotten even that (D10)."""
+        run_id, head = run.plan.run_id, run.admission.head
+        if head >= run.admission.next_position or self._ending is not None or self._is_cancelled(run):
+            return
+        unit = run.plan.train_unit(head)
+        known = unit.key in run.in_flight or await self._queue.proposal(run_id, head) is not None
+        # The bank's owner drops a proposal after the append, so what is asked second tells a loss from a commit.
+        if known or await self._journal.head(run_id) != head:
+            return
+        if await self._records.final(unit) is not None:
+            await self._resubmit(unit)
+        elif await self._queue.admit(unit):
+            log.warning("unit.admitted_again", unit=unit.key)
+            run.in_flight[unit.key] = unit
 
     async def _follow(self, run: _Run) -> None:
         """Take in new journal entries: into the file first, then as the head that admits positions."""

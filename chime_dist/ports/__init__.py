@@ -1,6 +1,13 @@
 """The seams of the engine. Adapters, methods and benchmarks implement these; the engine knows nothing else.
 
 Everything that crosses a port is plain, picklable data. Asynchronous methods may be cancelled at any await.
+
+A method or a benchmark of one's own is a class that has what ``Method`` or ``Benchmark`` says; nothing is
+inherited (``engine.stateless.Stateless`` is the learning half of a method without memory). It has a class
+attribute ``Options``, a subclass of ``core.frozen.Frozen``, is built as ``Class(options)`` in every process of a
+launch, and is found by an entry point in the group ``chime_dist.methods`` or ``chime_dist.benchmarks``, whose name
+is what sweeps call it. A method's prompts are Jinja files ``NAME.j2`` in a folder ``prompts`` beside its module,
+and a ``Turn`` names them ``METHOD/NAME``; see ``engine.prompting``. The README has an example of both.
 """
 
 from __future__ import annotations

@@ -24,9 +24,10 @@ class Observation(Frozen):
     """What came back. ``messages`` continue the chat history (tool results, the user's next words)."""
 
     done: bool
+    """Whether the task is over: then ``score`` is asked, and the agent no more."""
     messages: tuple[Message, ...] = ()
     end_reason: EndReason | None = None
-    """Set with ``done``."""
+    """Set with ``done``: SCORED where the agent came to an end by itself. Without one the episode is infra."""
     flags: tuple[str, ...] = ()
     """What is worth knowing about this step and changes nothing: one word each, e.g. ``premature_user_stop`` where
     a simulated user confirmed and ended the conversation before the agent could act (G6). Kept with the trajectory
@@ -34,7 +35,10 @@ class Observation(Frozen):
 
 
 class Environment(Protocol):
-    """One open task."""
+    """One open task of one episode; it is not shared, and need not be picklable.
+
+    An exception other than BenchmarkError makes the episode infra too, and names the benchmark.
+    """
 
     @property
     def view(self) -> TaskView:
@@ -46,7 +50,7 @@ class Environment(Protocol):
         ...
 
     async def score(self) -> bool:
-        """Success by the benchmark's own evaluator. Raises BenchmarkError."""
+        """Success by the benchmark's own evaluator, also of an unfinished task. Raises BenchmarkError."""
         ...
 
     async def close(self) -> None:
@@ -55,9 +59,10 @@ class Environment(Protocol):
 
 
 class Benchmark(Protocol):
-    """A task stream and its evaluator."""
+    """A task stream and its evaluator. One object serves many episodes side by side."""
 
     name: str
+    """What sweeps call it: the name of its entry point."""
     action_mode: Literal["tools", "json_schema"]
     """How the executor answers: native tool calls, or one JSON object (R42 deviation, named in reports)."""
     max_steps: int
@@ -70,7 +75,7 @@ class Benchmark(Protocol):
         ...
 
     def fingerprint(self) -> dict[str, str]:
-        """Upstream version and data hash, recorded with every run."""
+        """Upstream version and data hash; part of a run's identity, so it changes whenever the tasks do."""
         ...
 
     async def open(self, task_id: str) -> Environment:

@@ -35,11 +35,15 @@ class EpisodeContext(Protocol):
     async def search(
         self, collection: str, query: str, limit: int, min_similarity: float, vector_name: str = "c"
     ) -> tuple[list[Hit], int]:
-        """Search the bank at the pinned version; returns hits and that version."""
+        """Search one collection of the bank at the version that this episode reads (R7); returns hits and it.
+
+        ``query`` is text, embedded here. Best first, at most ``limit``, similarity at least ``min_similarity``
+        (-1 takes all); none while the bank is empty. Only records that have a vector ``vector_name`` are found.
+        """
         ...
 
     async def turn(self, role: Role, turn: Turn) -> ChatReply:
-        """One model turn inside the episode's deadline."""
+        """One model turn inside the episode's deadline. Let pass what it raises: the engine knows its meaning."""
         ...
 
     def planned(self, plan: str) -> None:
@@ -57,7 +61,8 @@ class EpisodeContext(Protocol):
     async def execute(self, turn: Turn, before_step: StepHook | None = None) -> None:
         """Run the executor to the end of the task: turn, act, observe, until done or capped.
 
-        ``turn`` holds template and variables; history, tools and schema are added here.
+        ``turn`` holds template, variables and the task's conversation (``view.messages``); history, tools and
+        schema are added here. An attempt awaits this exactly once: an episode that executed nothing is infra.
         """
         ...
 
@@ -66,10 +71,14 @@ class Reflection(Frozen):
     """What a method makes of a scored trajectory."""
 
     status: Literal["off", "decided", "gate_error"]
+    """``decided``; ``off`` for a method without a gate; ``gate_error`` where there was no decision: then the
+    position is committed empty (R21), else ``prepare`` is asked at its turn."""
     label: str | None = None
+    """One word for tables, e.g. CHIME's attribution."""
     diagnosis: dict[str, Json] | None = None
+    """Kept in the journal, and so for ever."""
     content: dict[str, Json] = {}
-    """Becomes ``Proposal.content``."""
+    """Becomes ``Proposal.content``: what ``prepare`` works with. It travels as JSON; a vector as its dump."""
     audit: dict[str, Json] = {}
     """Raw replies and what was dropped; goes to the trace, never to the bank."""
 
@@ -96,10 +105,12 @@ class ReflectionContext(Protocol):
 
 
 class CommitRequest(Frozen):
-    """Something a commit needs that is not pure. ``key`` names it inside one commit."""
+    """Something a commit needs that is not pure, such as a model's words; ``Method.answer`` gives it."""
 
     key: str
+    """Names it inside one commit."""
     kind: str
+    """The method's own word for what is wanted; it is logged."""
     data: dict[str, Json] = {}
 
 
@@ -115,17 +126,31 @@ class Prepared(Frozen):
     """First half of a commit: complete events, or what is still to be asked."""
 
     events: tuple[Event, ...] = ()
+    """All events of the commit; not read where there are requests."""
     requests: tuple[CommitRequest, ...] = ()
+    """Asked side by side; then ``finish`` gives all events."""
 
 
 class Method(Protocol):
-    """A way of solving tasks with, or without, memory. One file each; no method imports another."""
+    """A way of solving tasks with, or without, memory. One file each; no method imports another.
+
+    Of an episode ``attempt`` is called, then for train positions ``reflect``, both in a worker and side by side
+    with other episodes. At the position's turn, in stream order and one at a time, ``prepare`` and, if it asks for
+    something, ``answer`` and ``finish``, where the bank is. Nothing may be remembered in the object: workers have
+    copies of it, and what a later episode is to know belongs into the bank.
+
+    An exception in ``attempt`` makes the episode infra, one in ``reflect`` a gate error. One in the commit, an
+    answer of another type, or an event that the bank cannot hold stops the launch with nothing committed.
+    """
 
     name: str
+    """What sweeps call it: the name of its entry point."""
     collections: Mapping[str, tuple[str, ...]]
     """Collections of the bank and the vector names of each; empty for a method without state."""
     max_window: int | None
-    """Largest window the method's commits are sound for; None for any."""
+    """Largest window the method's commits are sound for; None for any. 1 where what an episode read must still be
+    the newest when it is committed."""
+
     def calls(self, steps: int) -> Mapping[Role, int]:
         """Model turns of an episode of ``steps`` executor steps (at least 1) by role, beside the executor's own.
 
@@ -144,11 +169,16 @@ class Method(Protocol):
         ...
 
     def prepare(self, state: BankState, proposal: Proposal) -> Prepared:
-        """Pure: events of the proposal against the head, or requests."""
+        """Pure: events of the proposal against the newest bank, ``state``, or requests.
+
+        No clock, no randomness, no file: a replacement owner of the bank does it again and must get the same. The
+        id of a new record is ``str(ItemId(proposal.position, k))``, k from 0.
+        """
         ...
 
     async def answer(self, request: CommitRequest, models: Models, budget_s: float) -> CommitReply:
-        """Answer one request of ``prepare``. Raises BackboneError and EmbeddingError of a failed model."""
+        """Answer one request of ``prepare``. Let pass BackboneError and EmbeddingError of a failed model: an
+        outage is waited out, and a model that is up is asked again, a few times."""
         ...
 
     async def fallback(self, request: CommitRequest, models: Models) -> CommitReply:
@@ -156,5 +186,5 @@ class Method(Protocol):
         ...
 
     def finish(self, state: BankState, proposal: Proposal, replies: Sequence[CommitReply]) -> tuple[Event, ...]:
-        """Pure: the events, given the answers."""
+        """Pure like ``prepare``: all events, given the answers in the order of the requests."""
         ...

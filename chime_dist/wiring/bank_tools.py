@@ -26,7 +26,7 @@ from chime_dist.core.retrieval import RetrievalParams, rerank
 from chime_dist.core.vector import Vector, below, similarities
 from chime_dist.errors import BankMismatchError, ChimeDistError, RunDirectoryError
 from chime_dist.ports import Hit
-from chime_dist.wiring import services
+from chime_dist.wiring import embedders, services
 from chime_dist.wiring.registry import method
 from chime_dist.wiring.results import run_config
 from chime_dist.wiring.services import LaunchSpec
@@ -136,7 +136,7 @@ async def search(
             cluster=cluster,
             windows={},
         )
-        embedder = await services.embedder(spec)
+        embedder = await embedders.embedder(spec)
         [query] = await embedder.embed([text], "query")
     except ChimeDistError as error:
         error.add_note(f"a search needs the embedder that the bank was built with: {config.embedder!r}")

@@ -36,7 +36,7 @@ class Bookkeeper:
         self.spent: Spent | None = None
         """As of the last look; None before the first."""
         self.reached: Level | None = None
-        """The limit for which the launch pauses."""
+        """The limit for which the launch pauses, if it pauses for one."""
 
     async def look(self) -> str | None:
         """Count what is new; the answer is why the launch should pause, or None.

@@ -26,7 +26,7 @@ from chime_dist.engine.driver import BankControl
 from chime_dist.engine.meters import Snapshot, meters_of
 from chime_dist.engine.roles import RoleRunner, RunModels
 from chime_dist.ports import Backbone, BankReader, Embedder, Journal, Models, Queue, RecordStore
-from chime_dist.wiring import services
+from chime_dist.wiring import embedders, services
 from chime_dist.wiring.services import LaunchSpec
 
 
@@ -136,7 +136,7 @@ class LocalExecution:
         cls, spec: LaunchSpec, parts: QueueParts, directory: LaunchDirectory, stack: AsyncExitStack
     ) -> LocalExecution:
         """Load the embedder, open records and banks."""
-        embedder = await services.embedder(spec)
+        embedder = await embedders.embedder(spec)
         records = await EpisodeStore.open(directory, now=datetime.now(UTC))
         stack.push_async_callback(records.close)
         execution = cls(spec, parts, records, embedder)

@@ -35,7 +35,7 @@ from chime_dist.engine.meters import Snapshot
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Delivery, Worker
 from chime_dist.ports import Embedder, EmbedderFingerprint, RecordStore
-from chime_dist.wiring import services
+from chime_dist.wiring import embedders, services
 from chime_dist.wiring.execution import OwnedBank, QueueParts, slot_shares, worker_name
 from chime_dist.wiring.services import LaunchSpec
 
@@ -73,7 +73,7 @@ class _Embedder:
 
     async def __call__(self) -> Embedder:
         services.log_here(self.spec)
-        return await services.embedder(self.spec)
+        return await embedders.embedder(self.spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,6 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.embedding.caching import CachingEmbedder
-from chime_dist.adapters.embedding.hashing import HashingEmbedder
-from chime_dist.adapters.embedding.http import HttpEmbedder, HttpEmbedderSettings
-from chime_dist.adapters.embedding.sentence import SentenceEmbedder, SentenceEmbedderSettings
 from chime_dist.adapters.local.memory_store import MemoryStore
 from chime_dist.adapters.local.pacer import LocalPacer
 from chime_dist.adapters.local.resident_store import ResidentStore
@@ -27,7 +23,6 @@ from chime_dist.adapters.models.chat_request import ChatSettings
 from chime_dist.adapters.models.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
 from chime_dist.adapters.models.scripted import ScriptedBackbone, ScriptedSettings
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
-from chime_dist.adapters.qdrant.server import QdrantServerStore
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
@@ -35,7 +30,7 @@ from chime_dist.adapters.redis.pacer import RedisPacer
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.tls import TlsFiles
 from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, QdrantConfig, ScriptedEndpoint
-from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel, EmbedderModel, ScriptedModel
+from chime_dist.config.models import BackboneModel, EmbedderModel, ScriptedModel
 from chime_dist.config.run import RunConfig
 from chime_dist.config.serving import VllmEndpoint
 from chime_dist.core.canonical import canonical_json
@@ -54,14 +49,12 @@ from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.timed_reads import TimedReads
 from chime_dist.engine.worker import Worker
-from chime_dist.errors import ConfigError
 from chime_dist.logs import Logging, SecretMask
 from chime_dist.ports import (
     Backbone,
     BankReader,
     BankStore,
     Benchmark,
-    Embedder,
     EmbedderFingerprint,
     Journal,
     Models,
@@ -156,6 +149,9 @@ def bank_store(spec: LaunchSpec) -> BankStore:
     if qdrant.mode == "edge":
         return QdrantEdgeStore(spec.state_dir / QDRANT_FOLDER)
     if qdrant.mode == "server":
+        # Its client takes half of a process's start; no other launch needs it.
+        from chime_dist.adapters.qdrant.server import QdrantServerStore
+
         return QdrantServerStore.connect(*qdrant_address(qdrant))
     return MemoryStore()
 
@@ -238,49 +234,6 @@ def client(spec: LaunchSpec, name: str, paced: Pacer | None = None) -> Backbone:
 def role_runner(spec: LaunchSpec, role: Role, name: str, asked: Backbone) -> RoleRunner:
     """One role on the backbone called ``name``, which ``asked`` is the ``client`` of."""
     return RoleRunner(role, spec.models[name], asked, spec.prompts(), meters(spec), spec.cluster.capture_prompts)
-
-
-async def embedder(spec: LaunchSpec) -> Embedder:
-    """The launch's embedder, loaded. Raises MissingExtraError, ConfigError."""
-    model = spec.embedder
-    if model.kind == "hashing":
-        return CachingEmbedder(HashingEmbedder(model.dim))
-    if model.kind == "http":
-        return CachingEmbedder(_http_embedder(spec, model))
-    loaded = await SentenceEmbedder.load(
-        SentenceEmbedderSettings(model=model.model, query_prompt=model.query_prompt, max_tokens=model.max_length)
-    )
-    if loaded.fingerprint.dim != model.dim:
-        raise ConfigError(
-            f"embedder.dim is {model.dim}, but {model.model} gives {loaded.fingerprint.dim} components: "
-            f"set embedder.dim to {loaded.fingerprint.dim}"
-        )
-    return CachingEmbedder(loaded)
-
-
-def _http_embedder(spec: LaunchSpec, model: EmbedderModel) -> HttpEmbedder:
-    endpoint = spec.cluster.endpoints.get(EMBEDDER_ENDPOINT)
-    if not isinstance(endpoint, HttpEndpoint | VllmEndpoint):
-        raise ConfigError(
-            f"embedder.kind is 'http': cluster.endpoints.{EMBEDDER_ENDPOINT} must be the url of its server, or of "
-            "kind vllm with runner: pooling"
-        )
-    remote = endpoint if isinstance(endpoint, HttpEndpoint) else None
-    key = remote.api_key if remote else None
-    headers = remote.headers if remote else {}
-    run = next(iter(spec.runs.values()))
-    settings = HttpEmbedderSettings(
-        base_url=remote.url.reveal() if remote else spec.served[EMBEDDER_ENDPOINT],
-        model=model.model,
-        dim=model.dim,
-        query_prompt=model.query_prompt,
-        api_key=SecretStr(key.reveal()) if key is not None else None,
-        headers={name: SecretStr(value.reveal()) for name, value in headers.items()},
-        batch_size=model.batch_size,
-        budget_s=run.episode.deadline_s,
-        retry=run.requests,
-    )
-    return HttpEmbedder(settings, SystemClock())
 
 
 def bank_owner(

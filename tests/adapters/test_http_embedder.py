@@ -26,7 +26,7 @@ from chime_dist.core.retry import RetryPolicy
 from chime_dist.core.vector import Vector
 from chime_dist.errors import ConfigError, EmbeddingError
 from chime_dist.ports import EmbedderFingerprint
-from chime_dist.wiring import services
+from chime_dist.wiring import embedders, services
 
 Answer = Callable[[list[str]], web.StreamResponse]
 
@@ -290,10 +290,10 @@ async def test_a_launch_builds_it_from_its_config(tmp_path: Path) -> None:
         here = HttpEndpoint(url=SecretUrl.of(url), api_key=Secret.of("key"))
         cluster = ClusterConfig(endpoints={"embedder": here})
         spec = services.LaunchSpec("launch", tmp_path, tmp_path, {"run": run}, cluster, {})
-        embedder = await services.embedder(spec)
+        embedder = await embedders.embedder(spec)
         assert await embedder.embed(["a", "bb"], "query") == [vector("q: a"), vector("q: bb")]
     assert (endpoint.asked, endpoint.keys[0]) == ([["q: a"], ["q: bb"]], "Bearer key")
     assert embedder.fingerprint == EmbedderFingerprint(model="m", dim=3, query_prompt="q: ")
     nowhere = services.LaunchSpec("launch", tmp_path, tmp_path, {"run": run}, ClusterConfig(), {})
     with pytest.raises(ConfigError, match=r"cluster\.endpoints\.embedder"):
-        await services.embedder(nowhere)
+        await embedders.embedder(nowhere)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -123,3 +124,10 @@ async def test_an_address_that_is_taken_is_told_with_the_setting() -> None:
             await MetricsEndpoint(collect).start("127.0.0.1", port)
     finally:
         await first.stop()
+
+
+def test_the_table_of_the_readme_names_every_metric_and_no_other() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in readme.splitlines() if line.startswith("| `chime_dist_")]
+    told = {name for row in rows for name in re.findall(r"`(chime_dist_\w+)`", row)}
+    assert told == metrics.METRICS.keys()

@@ -26,8 +26,8 @@ from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
 from chime_dist.config.run import RunConfig
 from chime_dist.engine.roles import RunModels
 from chime_dist.ports import Embedder, Environment, Models
+from chime_dist.wiring import embedders, services
 from chime_dist.wiring import launch as launching
-from chime_dist.wiring import services
 from chime_dist.wiring.execution import QueueParts, worker_name
 from chime_dist.wiring.services import LaunchSpec
 from tests.chaos.counting import chime_dist, count_calls
@@ -111,7 +111,7 @@ def _spec() -> LaunchSpec:
 
 async def _own_bank(spec: LaunchSpec) -> None:
     connection, queue, journal = services.redis_parts(spec)
-    embedder = await services.embedder(spec)
+    embedder = await embedders.embedder(spec)
     owner = services.bank_owner(
         spec, queue, journal, embedder.fingerprint, lambda run: _models(spec, run, embedder)
     )
@@ -123,7 +123,7 @@ async def _own_bank(spec: LaunchSpec) -> None:
 
 async def _work(spec: LaunchSpec, index: int, slots: int) -> None:
     _, queue, _ = services.redis_parts(spec)
-    embedder = await services.embedder(spec)
+    embedder = await embedders.embedder(spec)
     # As ray.actors.WorkerActor does.
     launch_processes.begin(spec.launch)
     if poison := os.environ.get(POISON):

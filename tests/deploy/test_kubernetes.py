@@ -1,4 +1,4 @@
-"""k8s/ as documents: they hold together and agree with our own code; rendered by kustomize where it is installed."""
+"""k8s/ as documents: they hold together and agree with our own code; read by kustomize where it is installed."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ async def test_the_composed_server_passes_the_preflight_with_its_password(tmp_pa
     assert command[-2:] == ["--requirepass", "${REDIS_PASSWORD:?see the head of this file}"]
     async with served(tmp_path, [*command[1:-1], "open-sesame"]) as port:
         await accepted(f"redis://:open-sesame@127.0.0.1:{port}/0")
-        with pytest.raises(ServiceError, match="NOAUTH|[Aa]uthentication"):
+        with pytest.raises(ServiceError, match=r"(?i)auth"):
             await refused(f"redis://127.0.0.1:{port}/0")
 
 

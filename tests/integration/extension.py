@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-README = Path("/tmp/w/use2/readme_extend.md")
+README = Path(__file__).parents[2] / "README.md"
 
 _BLOCK = re.compile(r"^```\w+\n(?:# |\{# )(\S+)(?: #\})?\n.*?^```$", re.MULTILINE | re.DOTALL)
 _SEEN = re.compile(r"Seen (\d+)")

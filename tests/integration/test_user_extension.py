@@ -177,6 +177,16 @@ async def test_a_broken_attempt_is_infra_and_says_whose_it_is(tmp_path: Path, mo
     assert row["detail"].startswith("method 'cheatsheet': NameError: name 'hit' is not defined")
 
 
+async def test_a_prompt_that_is_not_there_is_told_with_the_line_that_asked(
+    tmp_path: Path, model: str, broken: Break
+) -> None:
+    broken(instead("cheatsheet/solve", "cheatsheet/salve"), METHOD)
+    launch, _ = await launched(tmp_path, model)
+    detail = rows_of(launch.directory.path)[0]["detail"]
+    assert detail.startswith("method 'cheatsheet': ConfigError: prompt 'cheatsheet/salve' does not exist")
+    assert "(cheatsheet.py, line " in detail
+
+
 async def test_an_attempt_that_executes_nothing_is_told_so(tmp_path: Path, model: str, broken: Break) -> None:
     broken(instead("await ctx.execute(", "dict(turn="), METHOD)
     launch, _ = await launched(tmp_path, model)

@@ -21,24 +21,12 @@ from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
 from chime_dist.wiring.results import standings
 from chime_dist.wiring.spending import stored_limits, stored_prices
+from tests.wiring.test_steering import SWEEP as STEERED
 
 EPISODES = 32
 
-SWEEP = """\
-name: limited
-benchmarks: [{name: credit_world, families: 1, tasks_per_family: 16}]
-methods: [chime, no_plan]
-backbones: [{name: m, scripted: {script: credit_world}}]
-orderings: [0]
-embedder: {kind: hashing, dim: 16}
-protocol: {window: 1}
-requests: {timeout_s: 30.0, max_retries: 0}
-cluster:
-  slots: 2
-  runs_dir: RUNS
-  state_dir: RUNS
-  endpoints: {m: {kind: scripted, latency_s: [0.01, 0.02], price: {input: 1.0, output: 4.0}}}
-"""
+SWEEP = STEERED.replace("[0.02, 0.04]", "[0.01, 0.02], price: {input: 1.0, output: 4.0}")
+"""Two runs of 16 episodes each, and what they cost."""
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import structlog
 
 from chime_dist.adapters.directory.artifact_json import decode, encode
 from chime_dist.adapters.directory.durable_file import AppendLog
+from chime_dist.adapters.directory.growing_file import GrowingFile
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.core.frozen import Frozen
 from chime_dist.engine.control import Answer, Command, Exchange
@@ -90,30 +91,19 @@ class ControlFile:
 
 
 class _Reader(Generic[_Artifact]):
-    """Whole lines of a growing file, each once."""
+    """What the whole lines of a growing file say, each once."""
 
     def __init__(self, path: Path, model: type[_Artifact]) -> None:
         self.path = path
         self._model = model
-        self._end = 0
-        """Bytes read so far."""
+        self._file = GrowingFile(path)
 
     def read(self) -> list[_Artifact]:
-        """What is new since the last call; a line without its break is not there yet."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._end)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise RunDirectoryError(f"{self.path}: cannot be read ({error.strerror})") from error
-        whole = data[: data.rfind(b"\n") + 1]
-        self._end += len(whole)
-        return list(self._decoded(whole))
+        """What is new since the last call."""
+        return list(self._decoded())
 
-    def _decoded(self, lines: bytes) -> Iterator[_Artifact]:
-        for line in lines.splitlines():
+    def _decoded(self) -> Iterator[_Artifact]:
+        for line in self._file.lines():
             try:
                 yield decode(self._model, line, str(self.path))
             except RunDirectoryError as error:

@@ -16,7 +16,7 @@ from chime_dist.core.episode import Json, Role
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.errors import BackboneError, ChimeDistError, EmbeddingError
 from chime_dist.ports import Backbone
-from chime_dist.wiring import registry, services
+from chime_dist.wiring import embedders, registry, services
 from chime_dist.wiring.health.finding import Finding, ok, problem, warning
 from chime_dist.wiring.plans import PlannedRun
 from chime_dist.wiring.services import LaunchSpec
@@ -207,7 +207,7 @@ async def embedder_finding(spec: LaunchSpec) -> Finding:
     model = spec.embedder
     check = f"embedder {model.model}"
     try:
-        embedder = await services.embedder(spec)
+        embedder = await embedders.embedder(spec)
         await embedder.embed(["doctor"], "query")
     except EmbeddingError as error:
         hint = f"check cluster.endpoints.{EMBEDDER_ENDPOINT}" if model.kind == "http" else ""

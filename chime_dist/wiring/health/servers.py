@@ -161,8 +161,8 @@ def versions_finding(address: str, theirs: Versions | None, ours: Versions) -> F
     if theirs != ours:
         return problem(
             "ray",
-            f"the cluster at {address} has Ray {theirs.ray} and Python {theirs.python}; here are Ray {ours.ray} and "
-            f"Python {ours.python}",
+            f"the cluster at {address} has Ray {theirs.ray} and Python {theirs.python}; here are Ray {ours.ray}"
+            f" and Python {ours.python}",
             f"install ray=={theirs.ray} into a Python {theirs.python} here, or the cluster anew",
         )
     return ok("ray", f"a cluster at {address} has our Ray {ours.ray} and Python {ours.python}")
