@@ -49,7 +49,7 @@ class Bookkeeper:
             if str(error) != self._complaint:
                 self._complaint = str(error)
                 log.warning("spending.unreadable", reason=str(error))
-            unlimited = self._limits == Limits()
+            unlimited = not self._limits.model_dump(exclude_none=True)
             return None if unlimited else f"limit: what was spent cannot be counted: {error}"
         found = levels(self._limits, self.spent)
         for level in found:
