@@ -33,7 +33,7 @@ from chime_dist.core.model_call import ChatRequest
 from chime_dist.engine.control import Command, Standing, Steering
 from chime_dist.engine.driver import Driver, Ending, Progress, RunEnd
 from chime_dist.engine.resume import drop_infra, reconcile
-from chime_dist.errors import BackboneError, OutageError, RunDirectoryError, ServiceError
+from chime_dist.errors import BackboneError, JournalError, OutageError, RunDirectoryError, ServiceError
 from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.bookkeeping import Bookkeeper
@@ -43,6 +43,7 @@ from chime_dist.wiring.one_driver import driving
 from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
 from chime_dist.wiring.prerequisites import Tell, kept, prepared
 from chime_dist.wiring.requirements import require_parts
+from chime_dist.wiring.results import evaluation_of
 from chime_dist.wiring.services import LaunchSpec
 from chime_dist.wiring.serving import serve_for
 from chime_dist.wiring.spending import with_money_of
@@ -277,6 +278,13 @@ class Launch:
 
     async def _run_ended(self, end: RunEnd) -> None:
         folder = self.directory.run(end.run_id)
+        noted = evaluation_of(folder)
+        if noted is not None and noted.version == end.version and noted.digest_after_eval != end.digest_after_eval:
+            raise JournalError(
+                f"{folder.evaluation}: the bank that was evaluated at version {end.version} had the digest"
+                f" {noted.digest_after_eval}, and the one of {folder.journal} has {end.digest_after_eval}: its"
+                " evaluation is another bank's. Restore the journal from a backup, or start a new launch"
+            )
         await asyncio.to_thread(replace_files, [(folder.evaluation, encode(end, "the evaluation") + b"\n")])
 
     def _say_why(self, error: BaseException) -> None:

@@ -16,7 +16,7 @@ from chime_dist.adapters.ray.versions import Versions
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.config.cluster import ClusterConfig
-from chime_dist.wiring.health.servers import clock_finding, versions_finding
+from chime_dist.wiring.health.servers import clock_finding, ray_finding, versions_finding
 from tests.adapters.stub_server import StubServer, answers
 from tests.adapters.tls_proxy import Authority
 from tests.cli.conftest import Program
@@ -138,15 +138,13 @@ async def test_a_qdrant_key_that_may_only_read_is_found_before_the_launch(
 
 
 async def test_a_port_that_is_no_ray_head_is_told_apart_from_one_where_nobody_listens(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(versions, "PATIENCE_S", 0.5)
     async with StubServer([answers()]) as server:
         address = server.url.removeprefix("http://").removesuffix("/v1")
-        away = f"  execution: ray\n  redis: 'redis://127.0.0.1:9/0'\n  ray: {{address: '{address}'}}\n"
-        file = program.write(LOCAL.replace("  state_dir: state\n", away))
-        found = await asyncio.to_thread(examined, program, file)
-        assert "does not answer as the head of a Ray cluster" in found["ray"]["what"]
+        found = await ray_finding(ClusterConfig.model_validate({"execution": "ray", "ray": {"address": address}}))
+        assert "does not answer as the head of a Ray cluster" in found.what
 
 
 def test_another_ray_or_python_on_the_cluster_is_told_with_both() -> None:

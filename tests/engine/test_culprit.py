@@ -1,4 +1,4 @@
-"""Whose fault an exception is, for people who write methods and benchmarks; and prompts as they write them first."""
+"""Whose fault an exception is, for who writes methods and benchmarks; and prompts as one writes them first."""
 
 from __future__ import annotations
 

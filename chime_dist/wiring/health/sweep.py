@@ -49,8 +49,8 @@ async def _service_findings(sweep: SweepConfig, runs: tuple[PlannedRun, ...]) ->
     for finding in place_findings(cluster, state_dir.parent, sum(map(results_bytes, runs))):
         yield finding
     spec = services.spec_of(_NOBODY, Path(cluster.runs_dir), state_dir, runs, cluster)
-    yield await redis_finding(cluster)
-    if (clock := await clock_finding(cluster)) is not None:
+    yield (redis := await redis_finding(cluster))
+    if redis.level != "problem" and (clock := await clock_finding(cluster)) is not None:
         yield clock
     yield await qdrant_finding(spec)
     yield await ray_finding(cluster)
