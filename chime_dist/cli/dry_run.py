@@ -3,105 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from chime_dist.cli.output import counted
+from chime_dist.cli.run_outline import Preparation, RunOutline, prerequisites, summed
 from chime_dist.config.cluster import ClusterConfig, Endpoint, HttpEndpoint, LlamaCppEndpoint
 from chime_dist.config.sweep import SweepConfig
-from chime_dist.core.episode import Json, Role
-from chime_dist.core.estimate import Tokens, asked_by_benchmark, tokens
-from chime_dist.ports import Benchmark, Method, PreparedBenchmark
+from chime_dist.core.episode import Json, Role, Usage
+from chime_dist.core.estimate import Tokens
+from chime_dist.core.spending import Price, cost
 from chime_dist.report.layout import Table
 from chime_dist.report.terminal import Fitted
-from chime_dist.wiring import paper_benchmarks, registry
-from chime_dist.wiring.plans import PlannedRun, results_bytes, shortfalls
+from chime_dist.wiring.plans import PlannedRun, shortfalls
 
 ESTIMATE = (
     "About: what the method asks per episode, and as many executor calls as the benchmark's episodes usually take "
     "steps. At most: every episode takes all the steps it may. The gate is asked for train episodes only; repairs "
-    "of its replies, merges and retries come on top of both. Tokens and bytes are averages times the calls and "
-    "episodes of About; where the averages come from is said in chime_dist.core.estimate, and for benchmarks that "
-    "are not there yet they are guesses."
+    "of its replies, merges and retries come on top of both. Tokens and bytes are averages times calls and "
+    "episodes; where the averages come from is said in chime_dist.core.estimate, and for benchmarks that are not "
+    "there yet they are guesses. Prices take no prompt as cached, and embedders to be free."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutline:
-    """One run of a sweep that was not started."""
+class Amounts(NamedTuple):
+    """Money, in the currency of all prices."""
 
-    run_id: str
-    benchmark: str
-    method: str
-    backbone: str
-    ordering: int
-    train: int
-    """Tasks of one epoch."""
-    epochs: int
-    eval: int
-    window: int
-    calls: dict[str, int]
-    """About how many model calls, by the roles that are asked; see ``ESTIMATE``."""
-    calls_at_most: dict[str, int]
-    """The same where every episode takes all the steps it may."""
-    tokens: dict[str, Tokens]
-    """About how many, by the backbones that are asked."""
-    disk_bytes: int
-    """About the size of its folder."""
+    about: float
+    at_most: float
 
-    @property
-    def episodes(self) -> int:
-        """Train and eval together."""
-        return self.train * self.epochs + self.eval
-
-    @classmethod
-    def of(cls, run: PlannedRun) -> RunOutline:
-        """Of a planned run. Raises ConfigError."""
-        shape, config, evaluated = run.plan.shape, run.config, len(run.plan.eval)
-        benchmark = paper_benchmarks.benchmark(config.benchmark, config.protocol.preset)
-        method = registry.method(config.method)
-        calls = _calls(method, benchmark, benchmark.usual_steps, shape.total, evaluated)
-        spent: dict[str, Tokens] = {}
-        for role, size in tokens(benchmark.name, calls).items():
-            model = config.backbone_of(role).name
-            spent[model] = _sum([spent.get(model, Tokens()), size])
-        return cls(
-            run_id=run.run_id,
-            benchmark=benchmark.name,
-            method=config.method.label,
-            backbone=config.backbone.name,
-            ordering=config.ordering,
-            train=shape.epoch_size,
-            epochs=shape.epochs,
-            eval=evaluated,
-            window=shape.window,
-            calls=_named(calls),
-            calls_at_most=_named(_calls(method, benchmark, benchmark.max_steps, shape.total, evaluated)),
-            tokens=spent,
-            disk_bytes=results_bytes(run),
-        )
-
-
-def _calls(method: Method, benchmark: Benchmark, steps: int, trained: int, evaluated: int) -> dict[Role, int]:
-    per_episode = Counter({Role.EXECUTOR: steps})
-    per_episode.update(method.calls(steps))
-    per_episode.update(asked_by_benchmark(benchmark.name, steps))
-    return {
-        role: per_episode[role] * (trained if role is Role.GATE else trained + evaluated)
-        for role in Role
-        if role in per_episode
-    }
-
-
-def _named(calls: Mapping[Role, int]) -> dict[str, int]:
-    return {role.value: count for role, count in calls.items()}
-
-
-def _sum(sizes: Iterable[Tokens]) -> Tokens:
-    return Tokens(*map(sum, zip(*sizes, strict=True)))
+    def text(self, currency: str) -> str:
+        """Both, in words."""
+        return f"About {_price(self.about)} {currency}, at most {_price(self.at_most)} {currency}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +49,19 @@ class Outline:
     runs: tuple[RunOutline, ...]
     episodes: int
     calls: dict[str, int]
-    """About how many model calls by role, over all runs; see ``ESTIMATE``."""
+    """About how many model calls by role, over all runs and prerequisites; see ``ESTIMATE``."""
     calls_at_most: dict[str, int]
     tokens: dict[str, Tokens]
-    """About how many by backbone, over all runs."""
+    """About how many by backbone, over all runs and prerequisites."""
+    tokens_at_most: dict[str, Tokens]
+    costs: dict[str, Amounts | None]
+    """By backbone likewise; None for one without a price. Empty where none has a price."""
+    currency: str | None
     disk_bytes: int
     """About what all run folders hold together."""
     missing: tuple[str, ...]
     """What is planned or left out without being installed, in words. Such a sweep cannot start, or falls short."""
-    prerequisites: dict[str, int]
-    """By benchmark: what each backbone has to do before the first episode. Their calls are not counted."""
+    prerequisites: tuple[Preparation, ...]
     services: dict[str, str]
     endpoints: dict[str, str]
     warnings: tuple[str, ...]
@@ -130,13 +70,27 @@ class Outline:
     def of(cls, sweep: SweepConfig, runs: Sequence[PlannedRun], warnings: Sequence[str]) -> Outline:
         """Of a planned sweep. Raises ConfigError."""
         outlines = tuple(RunOutline.of(run) for run in runs)
+        needed = prerequisites(runs)
         calls, at_most = Counter[str](), Counter[str]()
-        spent: dict[str, Tokens] = {}
         for outline in outlines:
             calls.update(outline.calls)
             at_most.update(outline.calls_at_most)
-            for model, size in outline.tokens.items():
-                spent[model] = _sum([spent.get(model, Tokens()), size])
+        for once in needed:
+            calls[Role.EXECUTOR.value] += once.calls
+            at_most[Role.EXECUTOR.value] += once.calls_at_most
+        spent = summed(
+            [
+                *(item for o in outlines for item in o.tokens.items()),
+                *((p.backbone, p.tokens) for p in needed),
+            ]
+        )
+        spent_at_most = summed(
+            [
+                *(item for o in outlines for item in o.tokens_at_most.items()),
+                *((p.backbone, p.tokens_at_most) for p in needed),
+            ]
+        )
+        prices = sweep.cluster.prices
         return cls(
             sweep=sweep.name,
             runs=outlines,
@@ -144,9 +98,14 @@ class Outline:
             calls=dict(calls),
             calls_at_most=dict(at_most),
             tokens=spent,
+            tokens_at_most=spent_at_most,
+            costs={name: _amounts(prices.get(name), size, spent_at_most[name]) for name, size in spent.items()}
+            if prices
+            else {},
+            currency=next((price.currency for price in prices.values()), None),
             disk_bytes=sum(outline.disk_bytes for outline in outlines),
             missing=shortfalls(sweep, runs),
-            prerequisites=_prerequisites(runs),
+            prerequisites=needed,
             services=_services(sweep.cluster),
             endpoints={name: _address(endpoint) for name, endpoint in sweep.cluster.endpoints.items()},
             warnings=tuple(warnings),
@@ -154,11 +113,9 @@ class Outline:
 
     def document(self) -> Json:
         """For programs."""
-        dumped = asdict(self)
-        dumped["tokens"] = {model: size._asdict() for model, size in self.tokens.items()}
+        dumped: dict[str, Json] = _spelled(asdict(self))
         for run, outline in zip(dumped["runs"], self.runs, strict=True):
             run["episodes"] = outline.episodes
-            run["tokens"] = {model: size._asdict() for model, size in outline.tokens.items()}
         return {**dumped, "estimate": ESTIMATE}
 
     def rendered(self) -> list[RenderableType]:
@@ -176,17 +133,31 @@ class Outline:
                 )
                 for model, size in self.tokens.items()
             ),
+            *map(Text, self._price_lines()),
             Text(f"About {_short(self.disk_bytes)}B of results"),
             *(
                 Text(
-                    f"before the first episode of {benchmark}, on each backbone: {counted(count, 'prerequisite')}"
+                    f"before the first episode of {once.benchmark}, by {once.backbone}: "
+                    f"{counted(once.count, 'prerequisite')}, about {once.calls:,} of the model calls"
                 )
-                for benchmark, count in self.prerequisites.items()
+                for once in self.prerequisites
             ),
             Text(ESTIMATE, style="dim"),
             *(Text(f"{name}: {what}") for name, what in self.services.items()),
             *(Text(f"endpoint {name}: {address}") for name, address in self.endpoints.items()),
         ]
+
+    def _price_lines(self) -> Iterator[str]:
+        known = {name: amounts for name, amounts in self.costs.items() if amounts is not None}
+        if self.currency is None or not known:
+            return
+        total = Amounts(*(sum(amounts) for amounts in zip(*known.values(), strict=True)))
+        yield from (f"{amounts.text(self.currency)}: {name}" for name, amounts in known.items())
+        unknown = [name for name, amounts in self.costs.items() if amounts is None]
+        if unknown:
+            yield f"{total.text(self.currency)}: all but {', '.join(unknown)}, whose price is not known"
+        elif len(known) > 1:
+            yield f"{total.text(self.currency)}: all"
 
     def _table(self) -> Table:
         """The runs, those that differ in nothing but their ordering on one line."""
@@ -221,14 +192,25 @@ def _line(members: Sequence[RunOutline]) -> tuple[str, ...]:
     )
 
 
-def _prerequisites(runs: Sequence[PlannedRun]) -> dict[str, int]:
-    needs: dict[str, set[str]] = {}
-    for run in runs:
-        benchmark = paper_benchmarks.benchmark(run.config.benchmark, run.config.protocol.preset)
-        if isinstance(benchmark, PreparedBenchmark):
-            wanted = benchmark.prerequisites({*run.plan.train, *run.plan.eval})
-            needs.setdefault(benchmark.name, set()).update(one.name for one in wanted)
-    return {benchmark: len(names) for benchmark, names in needs.items() if names}
+def _amounts(price: Price | None, about: Tokens, at_most: Tokens) -> Amounts | None:
+    if price is None:
+        return None
+    sizes = (Usage(prompt_tokens=size.prompt, completion_tokens=size.completion) for size in (about, at_most))
+    return Amounts(*(cost(size, price) for size in sizes))
+
+
+def _price(amount: float) -> str:
+    """Three figures, as of everything that is estimated; whole units from a thousand on."""
+    return f"{amount:,.0f}" if amount >= 1000 else f"{amount:.3g}"
+
+
+def _spelled(value: Json) -> Json:
+    """Named tuples as objects, wherever they are."""
+    if isinstance(value, Tokens | Amounts):
+        return value._asdict()
+    if isinstance(value, dict):
+        return {key: _spelled(part) for key, part in value.items()}
+    return [_spelled(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _short(number: int) -> str:

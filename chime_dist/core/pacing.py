@@ -8,6 +8,8 @@ reading in seconds.
 Rates are token buckets that hold a twelfth of a minute's allowance and refill so slowly that no window of 60
 seconds exceeds the allowance. What a reply costs in tokens is known afterwards: a call is let in while the bucket
 is not empty, and the rest of its cost is owed, so a window may exceed the allowance by what was in flight.
+
+A clock that is set back (a server's wall clock may be) makes nobody wait for the time that it repeats.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from chime_dist.core.retry import RetryPolicy
 MINUTE_S = 60.0
 BURST_SHARE = 12
 """A bucket holds this part of a minute's allowance."""
+LONGEST_ASKED_S = 600.0
+"""A server that asks all callers to wait longer is asked again after this time: it may have been a mistake."""
 RAMP_S = 2.0
 """So long after a pause calls are let in one by one."""
 RAMP_GAP_S = 0.05
@@ -54,9 +58,14 @@ class Pauses(Frozen):
     """After the first in a row; it doubles with every further one."""
     longest_s: float = Field(default=60.0, ge=0)
 
+    @property
+    def most_s(self) -> float:
+        """No pause is longer, whoever asked for it."""
+        return max(self.longest_s, LONGEST_ASKED_S)
+
     @classmethod
     def beside(cls, retry: RetryPolicy) -> Pauses:
-        """[U] A fiftieth and a tenth of what a refused caller waits itself: 1 s and 60 s beside R37's 50 and 600."""
+        """[U] A fiftieth and a tenth of what a refused caller waits itself: 1 and 60 s beside R37's 50 and 600."""
         return cls(first_s=retry.base_interval_s / 50, longest_s=retry.cap_s / 10)
 
     def after(self, slow_downs: int) -> float:
@@ -83,7 +92,7 @@ class Bucket:
     def wait_s(self, now: float, need: float) -> float:
         """Seconds until the level reaches ``need``; 0 where it has."""
         self.level = min(self.capacity, self.level + max(0.0, now - self.at) * self.per_s)
-        self.at = max(self.at, now)
+        self.at = now
         return max(0.0, need - self.level) / self.per_s
 
     def take(self, amount: float) -> None:
@@ -147,16 +156,17 @@ class Pace:
             if now >= self.paused_until:
                 self.pauses = 0
             return
-        pause = slow_down
+        pause = min(slow_down, self.pausing.most_s)
         if now >= self.paused_until:
             self.pauses += 1
             pause = max(pause, self.pausing.after(self.pauses))
         self.paused_until = max(self.paused_until, now + pause)
 
     def _wait_s(self, now: float) -> float:
+        self.paused_until = min(self.paused_until, now + self.pausing.most_s)
         waits = [self.paused_until - now]
         if now < self.paused_until + RAMP_S:
-            waits.append(self._entered_at + RAMP_GAP_S - now)
+            waits.append(min(self._entered_at, now) + RAMP_GAP_S - now)
         if self._requests is not None:
             waits.append(self._requests.wait_s(now, 1.0))
         if self._tokens is not None:

@@ -10,6 +10,7 @@ draw. All durations are seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -114,17 +115,17 @@ def retriable_status(status: int) -> bool:
 def retry_after_seconds(header: str | None, now: datetime) -> float | None:
     """Seconds that a ``Retry-After`` header asks for, from ``now`` (UTC with offset).
 
-    Reads both forms, a number of seconds and an HTTP date. None where it is absent or cannot be read; never
-    negative.
+    Reads both forms, a number of seconds and an HTTP date. None where it is absent or cannot be read; finite and
+    never negative.
     """
     if header is None:
         return None
     text = header.strip()
     if text.isascii() and text.replace(".", "", 1).isdigit():
-        return float(text)
+        return seconds if math.isfinite(seconds := float(text)) else None
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=now.tzinfo)

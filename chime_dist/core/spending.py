@@ -41,12 +41,15 @@ def cost(usage: Usage, price: Price) -> float:
     return (sums + usage.completion_tokens * price.output) / _PRICED_TOKENS
 
 
+def amount_text(amount: float) -> str:
+    """``0.0123``, ``1,234.50``: small amounts with more decimals."""
+    decimals = 2 if amount >= 1 or amount == 0 else 4 if amount >= 0.01 else 6
+    return f"{amount:,.{decimals}f}"
+
+
 def money(amount: float | None, currency: str) -> str:
     """``0.0123 USD``, ``1,234.50 USD``; ``-`` for an amount that is not known."""
-    if amount is None:
-        return "-"
-    decimals = 2 if amount >= 1 or amount == 0 else 4 if amount >= 0.01 else 6
-    return f"{amount:,.{decimals}f} {currency}"
+    return "-" if amount is None else f"{amount_text(amount)} {currency}"
 
 
 class Payer(NamedTuple):

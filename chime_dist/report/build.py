@@ -13,6 +13,7 @@ from chime_dist.core.aggregate import Tally, mean, mean_of_cells, percent
 from chime_dist.core.comparison import LEVEL, RESAMPLES, SEED
 from chime_dist.core.paper import PAPER
 from chime_dist.errors import ConfigError
+from chime_dist.report.charges import by_endpoint, charge, spent_by
 from chime_dist.report.comparing import compared
 from chime_dist.report.counting import CountedRun, count_run
 from chime_dist.report.document import (
@@ -42,14 +43,17 @@ def build_report(runs: Sequence[RunResults], options: ReportOptions) -> Report:
     groups: dict[tuple[object, ...], list[CountedRun]] = {}
     for run in runs:
         key = (run.benchmark, run.backbone, run.method, tuple(sorted(run.deviations.items())))
-        groups.setdefault(key, []).append(count_run(run))
+        groups.setdefault(key, []).append(count_run(run, options))
     rows = tuple(build_row(members, options) for members in groups.values())
     comparisons = compared(rows, tuple(groups.values()), options)
+    spent = spent_by(((run, record) for run in runs for record in run.records), options.prices)
     return Report(
         options=options,
         rows=rows,
         averages=_averages([row for row in rows if not row.forked], options),
         comparisons=comparisons,
+        spent=by_endpoint(spent),
+        total=charge(spent),
         problems=tuple(problem for row in rows for problem in _problems(row, options)),
         notes=(*_notes(rows, options), *_notes_on_comparisons(comparisons, options)),
     )
@@ -150,6 +154,7 @@ def _notes(rows: Sequence[Row], options: ReportOptions) -> Iterator[str]:
         "Calls, tokens and durations are those of the attempt that counts; attempts before it are not in them. Per"
         " success they are the sums over all episodes, solved or not, and without the embedder's."
     )
+    yield from _notes_on_costs(options)
     left_out = sum(cost.left_out for row in rows for cost in row.cost.values())
     yield f"Observations left out of prompts that were too long: {left_out} in all."
     if any(row.growth for row in rows):
@@ -158,6 +163,19 @@ def _notes(rows: Sequence[Row], options: ReportOptions) -> Iterator[str]:
             " or at an epoch's end."
         )
     yield from _differences_from_paper(rows)
+
+
+def _notes_on_costs(options: ReportOptions) -> Iterator[str]:
+    yield (
+        "Spent by the launch is the sum over all attempts, those that were tried again included; calls outside"
+        " episodes are not in it."
+    )
+    if options.currency is not None:
+        yield (
+            f"Costs are in {options.currency}, at the prices that the launch knows now, of the tokens that were"
+            " reported; embedders report none. - is a cost that is not known, because an endpoint without a price"
+            " (cluster.endpoints.NAME.price) answered. Per success the unsolved episodes are paid for too."
+        )
 
 
 def _notes_on_comparisons(comparisons: Sequence[Paired], options: ReportOptions) -> Iterator[str]:

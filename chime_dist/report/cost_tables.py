@@ -6,34 +6,38 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from chime_dist.core.aggregate import rounded
-from chime_dist.core.episode import EndReason
-from chime_dist.report.document import CostLine, Report
-from chime_dist.report.layout import NOTHING, Label, Table, rate
+from chime_dist.core.episode import EndReason, Role
+from chime_dist.core.spending import tokens_of
+from chime_dist.report.document import Charge, CostLine, Report
+from chime_dist.report.layout import NOTHING, Label, Table, amount, rate
 
 
 def per_success(report: Report, labels: Sequence[Label]) -> Table:
     """What one solved episode cost; the unsolved ones beside it are paid for too."""
+    priced = bool(report.options.prices)
     rows = []
     for label, row in zip(labels, report.rows, strict=True):
         for phase, cost in row.cost.items():
             spent = (cost.asked.calls, cost.asked.prompt_tokens, cost.asked.completion_tokens)
             per = (rounded(Fraction(n, cost.successes), 1) if cost.successes else NOTHING for n in spent)
-            rows.append((*label, phase, f"{cost.successes}/{cost.episodes}", *map(str, per)))
+            paid = [amount(cost.cost_per_success)] if priced else []
+            rows.append((*label, phase, f"{cost.successes}/{cost.episodes}", *map(str, per), *paid))
     return Table(
-        title="Calls and tokens per success",
+        title="Calls, tokens and cost per success" if priced else "Calls and tokens per success",
         header=(
             *("Benchmark", "Backbone", "Method", "Phase"),
             "Successes / episodes",
             "Calls",
             "Prompt tokens",
             "Completion tokens",
+            *(["Cost"] if priced else []),
         ),
         rows=tuple(rows),
         names=4,
     )
 
 
-def cost(report: Report, labels: Sequence[Label]) -> Table:
+def by_role(report: Report, labels: Sequence[Label]) -> Table:
     """What was asked of which role."""
     rows: list[tuple[str, ...]] = []
     for label, row in zip(labels, report.rows, strict=True):
@@ -69,6 +73,59 @@ def cost(report: Report, labels: Sequence[Label]) -> Table:
         rows=tuple(rows),
         names=5,
     )
+
+
+def costs(report: Report, labels: Sequence[Label]) -> Table:
+    """Who answered which role, and for how much.
+
+    Empty where no price is known and no role asks another backbone than its row's.
+    """
+    elsewhere = any(
+        role != Role.EMBEDDER and name != row.backbone
+        for row in report.rows
+        for role, name in row.endpoints.items()
+    )
+    rows: list[tuple[str, ...]] = []
+    for label, row in zip(labels, report.rows, strict=True):
+        for phase, cost in row.cost.items():
+            for role, spent in cost.usage.items():
+                paid = cost.costs[role]
+                per = None if paid is None or not cost.successes else paid / cost.successes
+                tokens = str(tokens_of(spent))
+                rows.append((*label, phase, role, row.endpoints[role], tokens, amount(paid), amount(per)))
+            if len(cost.usage) > 1:
+                sums = (amount(cost.cost), amount(cost.cost_per_success))
+                rows.append((*label, phase, "all", NOTHING, str(sum(map(tokens_of, cost.usage.values()))), *sums))
+    return Table(
+        title="Cost by role",
+        header=(
+            *("Benchmark", "Backbone", "Method", "Phase", "Role", "Answered by"),
+            *("Tokens", "Cost", "Cost per success"),
+        ),
+        rows=tuple(rows) if report.options.prices or elsewhere else (),
+        names=6,
+    )
+
+
+def spent(report: Report) -> Table:
+    """What the whole launch asked of each endpoint, whatever came of it."""
+    return Table(
+        title="Spent by the launch, all attempts",
+        header=(
+            *("Answered by", "Calls", "Requests"),
+            *("Prompt tokens", "of them cached", "Completion tokens", "Cost"),
+        ),
+        rows=tuple(_charged(name, found) for name, found in {**report.spent, "all": report.total}.items())
+        if report.spent
+        else (),
+        names=1,
+    )
+
+
+def _charged(name: str, found: Charge) -> tuple[str, ...]:
+    used = found.usage
+    counts = (used.calls, used.requests, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+    return (name, *map(str, counts), amount(found.cost))
 
 
 def ends(report: Report, labels: Sequence[Label]) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chime_dist.core.aggregate import Tally, counted_rows, tally
 from chime_dist.core.episode import EpisodeRecord, Outcome
 from chime_dist.errors import JournalError, RunDirectoryError
-from chime_dist.report.document import EvalMemory, RunLine
+from chime_dist.report.document import EvalMemory, ReportOptions, RunLine
 from chime_dist.report.results import RunResults
 
 
@@ -23,7 +23,7 @@ class CountedRun:
     line: RunLine
 
 
-def count_run(run: RunResults) -> CountedRun:
+def count_run(run: RunResults, options: ReportOptions) -> CountedRun:
     """Raises RunDirectoryError for rows that are stale, doubled or another run's, JournalError where the bank
     changed during eval."""
     counted = sorted(counted_rows(run.records).values(), key=lambda row: row.unit.position)
@@ -45,7 +45,7 @@ def count_run(run: RunResults) -> CountedRun:
         empty_selected=_committed_empty(run, train, run.epochs - 1),
         bank_size=run.bank_size,
         growth=run.growth,
-        eval_memory=_eval_memory(run),
+        eval_memory=_eval_memory(run, options),
     )
     return CountedRun(run, train, held_out, line)
 
@@ -69,7 +69,7 @@ def _committed_empty(run: RunResults, train: tuple[EpisodeRecord, ...], epoch: i
     )
 
 
-def _eval_memory(run: RunResults) -> EvalMemory:
+def _eval_memory(run: RunResults, options: ReportOptions) -> EvalMemory:
     if not run.has_bank:
         return "none"
     before, after = run.bank_digest_before_eval, run.bank_digest_after_eval
@@ -78,6 +78,7 @@ def _eval_memory(run: RunResults) -> EvalMemory:
     if before != after:
         raise JournalError(
             f"{run.run_id}: the bank changed during eval (digest {before} before, {after} after), but eval memory"
-            " is frozen (R5); its eval numbers mean nothing, check the bank with `chime-dist bank verify`"
+            " is frozen (R5); its eval numbers mean nothing, check the bank with"
+            f" `{options.program} bank verify {options.directory} {run.run_id}`"
         )
     return "frozen"

@@ -13,11 +13,31 @@ from chime_dist.report.document import Paired, Report, Row, Score
 
 
 def to_csv(report: Report) -> str:
-    """A header and one line per row, in the report's order; an empty field is a number that was left out.
+    """A header and one line per row, in the report's order.
 
-    Percentages are the printed cells, ``*_exact`` the fraction behind them; deviations are one JSON object.
+    An empty field is a number that was left out, or a cost that is not known. Percentages are the printed cells,
+    ``*_exact`` the fraction behind them; deviations, who answered which role, and costs by role are JSON objects.
     """
-    return _text(list(_fields(report.rows[0])), [_fields(row) for row in report.rows])
+    lines = [_fields(row, report) for row in report.rows]
+    return _text(list(lines[0]), lines)
+
+
+def spent_to_csv(report: Report) -> str:
+    """A header, a line for each endpoint that was asked, and one for ``all``: every attempt of the launch."""
+    charges = {**report.spent, "all": report.total}
+    lines: list[dict[str, object]] = [
+        {
+            "endpoint": name,
+            **{count: getattr(charge.usage, count) for count in _COUNTS},
+            "cost": charge.cost,
+            "currency": report.options.currency,
+        }
+        for name, charge in charges.items()
+    ]
+    return _text(("endpoint", *_COUNTS, "cost", "currency"), lines)
+
+
+_COUNTS = ("calls", "requests", "prompt_tokens", "cached_tokens", "completion_tokens")
 
 
 def comparisons_to_csv(report: Report) -> str:
@@ -77,12 +97,13 @@ def _comparison(pair: Paired, report: Report) -> dict[str, object]:
     }
 
 
-def _fields(row: Row) -> dict[str, object]:
+def _fields(row: Row, report: Report) -> dict[str, object]:
     fields: dict[str, object] = {
         "benchmark": row.benchmark,
         "backbone": row.backbone,
         "method": row.method,
         "deviations": canonical_json(row.deviations),
+        "answered_by": canonical_json(row.endpoints),
         "complete": "yes" if row.complete else "no",
         "epochs": row.epochs,
     }
@@ -98,7 +119,11 @@ def _fields(row: Row) -> dict[str, object]:
             f"{phase}_prompt_tokens": sum(spent.prompt_tokens for spent in usage),
             f"{phase}_completion_tokens": sum(spent.completion_tokens for spent in usage),
             f"{phase}_left_out": sum(spent.left_out for spent in usage),
+            f"{phase}_cost": cost and cost.cost,
+            f"{phase}_cost_per_success": cost and cost.cost_per_success,
+            f"{phase}_cost_by_role": canonical_json(cost.costs) if cost else None,
         }
+    fields["currency"] = report.options.currency
     for quarter in QUARTERS:
         sizes = [grown.sizes[f"{quarter}%"] for grown in row.growth]
         known = [float(size) for size in sizes if size is not None]

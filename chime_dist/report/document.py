@@ -12,6 +12,7 @@ from chime_dist.core.aggregate import Average, Denominator, Tally, TrainMetric
 from chime_dist.core.comparison import Comparison
 from chime_dist.core.episode import EndReason, Outcome, Role, Usage
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.spending import Price
 from chime_dist.report.results import FORKED, BankPoint
 
 Phase = Literal["train", "eval"]
@@ -37,6 +38,8 @@ class ReportOptions(Frozen):
     """Average what there is where orderings are incomplete; every such number then shows its n (H1)."""
     compare: tuple[str, str] | None = None
     """The two methods that are compared; None takes chime, or the first row's method, against every other."""
+    prices: dict[str, Price] = {}
+    """By endpoint, of those whose price is known; all in one currency."""
 
     @field_validator("orderings")
     @classmethod
@@ -47,6 +50,11 @@ class ReportOptions(Frozen):
     def k(self) -> int:
         """k of Avg@k: how many orderings were planned (R4)."""
         return len(self.orderings)
+
+    @property
+    def currency(self) -> str | None:
+        """Of all costs; None where no price is known."""
+        return next((price.currency for price in self.prices.values()), None)
 
 
 class RunLine(Frozen):
@@ -101,6 +109,10 @@ class CostLine(Frozen):
     """Mean seconds per episode; queueing is not in it."""
     usage: dict[str, Usage]
     """By role."""
+    costs: dict[str, float | None]
+    """Likewise, in the report's currency; None where the price of who answered is not known."""
+    cost: float | None
+    """Of all roles; None where tokens were used whose price is not known, or no price is."""
     ends: dict[EndReason, int]
     """Episodes by how they ended, infra reasons among them."""
     flags: dict[str, int]
@@ -110,6 +122,11 @@ class CostLine(Frozen):
     def asked(self) -> Usage:
         """All model calls together; the embedder's are not in it, for a retrieval is no turn of a model."""
         return sum((spent for role, spent in self.usage.items() if role != Role.EMBEDDER), Usage())
+
+    @property
+    def cost_per_success(self) -> float | None:
+        """None where the cost is not known, or nothing succeeded."""
+        return None if self.cost is None or not self.successes else self.cost / self.successes
 
     @property
     def left_out(self) -> int:
@@ -131,6 +148,8 @@ class Row(Frozen):
     benchmark: str
     backbone: str
     method: str
+    endpoints: dict[str, str]
+    """Who answered, by the roles that asked: a backbone's name, or ``embedder``."""
     deviations: dict[str, str]
     train_size: int
     epochs: int
@@ -220,6 +239,14 @@ class Paired(Frozen):
         return self.planned - (self.result.pairs if self.result else 0)
 
 
+class Charge(Frozen):
+    """What was asked of an endpoint, or of all of them, and what that cost."""
+
+    usage: Usage
+    cost: float | None
+    """In the report's currency; None where tokens were used whose price is not known."""
+
+
 class Problem(Frozen):
     """Why a number is missing or must not be trusted, and what to do about it."""
 
@@ -237,6 +264,10 @@ class Report(Frozen):
     """Empty with fewer than two benchmarks."""
     comparisons: tuple[Paired, ...]
     """Every one that was made; none with fewer than two methods."""
+    spent: dict[str, Charge]
+    """By endpoint, over every attempt of every run, also those that were tried again."""
+    total: Charge
+    """Over all endpoints."""
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     """How to read the numbers."""

@@ -8,15 +8,19 @@ from chime_dist.report.document import Report
 
 
 def to_json(report: Report) -> str:
-    """``Report`` field by field, plus ``complete`` (report and rows), ``cell`` (scores), ``error_rate`` (gate),
-    and of comparisons the names, ``left_out``, ``difference`` and p values.
+    """``Report`` field by field, plus ``complete`` (report and rows), ``currency``, ``cell`` (scores),
+    ``error_rate`` (gate), ``cost_per_success``, and of comparisons the names, ``left_out``, ``difference`` and p
+    values.
 
     Fractions are text such as ``19/120``, cells text such as ``15.83``, so that no reader rounds them again.
     """
     document = report.model_dump(mode="json")
     document["complete"] = report.complete
+    document["currency"] = report.options.currency
     for row, dumped in zip(report.rows, document["rows"], strict=True):
         dumped["complete"] = row.complete
+        for phase, cost in row.cost.items():
+            dumped["cost"][phase]["cost_per_success"] = cost.cost_per_success
         rate = row.gate.error_rate
         dumped["gate"]["error_rate"] = None if rate is None else str(rate)
         for name, score in row.scores.items():

@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from chime_dist.core.aggregate import percent
+from chime_dist.core.spending import amount_text
 
 NOTHING = "-"
 """Stands where there is no number; the problems say why."""
@@ -34,6 +35,11 @@ class Table:
 def number(value: Decimal | int | None) -> str:
     """The number as text."""
     return NOTHING if value is None else str(value)
+
+
+def amount(value: float | None) -> str:
+    """Money as text; a note says the currency."""
+    return NOTHING if value is None else amount_text(value)
 
 
 def rate(value: Fraction | None, places: int = 2) -> str:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from chime_dist.core.episode import EpisodeRecord
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.spending import Payer
 
 FORKED = "forked_from"
 """The deviation of a run that nobody planned: it left another one at a train position. Such runs are rows of their
@@ -38,6 +39,8 @@ class RunResults(Frozen):
     benchmark: str
     backbone: str
     method: str
+    endpoints: dict[str, str] = {}
+    """Who answers a role: its backbone, or ``embedder``. A role that is not named asks ``backbone``."""
     ordering: int = Field(ge=0)
     """0-based."""
     run_id: str
@@ -65,3 +68,7 @@ class RunResults(Frozen):
     """State digest when eval was admitted; None where it was not taken."""
     bank_digest_after_eval: str | None = None
     """State digest when eval was over; None where it was not taken. R5: the same as before."""
+
+    def asked(self, role: str) -> Payer:
+        """Whom a role of this run asks."""
+        return Payer(self.endpoints.get(role, self.backbone), role)

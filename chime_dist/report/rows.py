@@ -9,8 +9,9 @@ from math import fsum
 
 from chime_dist.core.aggregate import Tally, average, mean
 from chime_dist.core.checkpoint import checkpoints
-from chime_dist.core.episode import EpisodeRecord, Outcome, Usage
+from chime_dist.core.episode import EpisodeRecord, Outcome
 from chime_dist.errors import ConfigError
+from chime_dist.report.charges import spent_by
 from chime_dist.report.counting import CountedRun
 from chime_dist.report.document import CostLine, GateLine, Growth, Phase, ReportOptions, Row, RunLine, Score
 from chime_dist.report.results import RunResults
@@ -28,10 +29,13 @@ def build_row(members: Sequence[CountedRun], options: ReportOptions) -> Row:
         "train": [row for member in members for row in member.train],
         "eval": [row for member in members for row in member.eval],
     }
+    cost = {phase: _cost(rows, first, options) for phase, rows in phases.items() if rows}
+    asking = sorted({role for line in cost.values() for role in line.usage})
     return Row(
         benchmark=first.benchmark,
         backbone=first.backbone,
         method=first.method,
+        endpoints={role: first.asked(role).endpoint for role in asking},
         deviations=dict(sorted(first.deviations.items())),
         train_size=first.train_size,
         epochs=first.epochs,
@@ -42,7 +46,7 @@ def build_row(members: Sequence[CountedRun], options: ReportOptions) -> Row:
         eval=_score(lines, lambda line: line.eval, options),
         gate=_gate(phases["train"]),
         growth=tuple(_growth(lines, first, options)),
-        cost={phase: _cost(rows) for phase, rows in phases.items() if rows},
+        cost=cost,
     )
 
 
@@ -58,6 +62,10 @@ def _refuse_mixture(runs: Sequence[RunResults], options: ReportOptions) -> None:
             raise ConfigError(
                 f"{name}: ordering {ordering} (0-based) exists, but the report is for {list(options.orderings)}"
             )
+    if len({tuple(sorted(run.endpoints.items())) for run in runs}) > 1:
+        raise ConfigError(
+            f"{name}: its orderings ask different backbones for the same role; report one launch at a time"
+        )
     shapes = {(run.train_size, run.epochs, run.eval_size, run.eval_version) for run in runs}
     if len(shapes) > 1:
         raise ConfigError(
@@ -84,16 +92,16 @@ def _gate(train: Iterable[EpisodeRecord]) -> GateLine:
     return GateLine(decided=status["decided"], errors=status["gate_error"], labels=labels)
 
 
-def _cost(rows: Sequence[EpisodeRecord]) -> CostLine:
-    usage: dict[str, Usage] = {}
-    for row in rows:
-        for role, spent in row.usage.items():
-            usage[role] = usage.get(role, Usage()) + spent
+def _cost(rows: Sequence[EpisodeRecord], run: RunResults, options: ReportOptions) -> CostLine:
+    spent = spent_by(((run, row) for row in rows), options.prices)
+    usage = {who.role: used for who, used in spent.usage.items()}
     return CostLine(
         episodes=len(rows),
         successes=sum(row.outcome is Outcome.SUCCESS for row in rows),
         mean_duration_s=fsum(row.duration_s for row in rows) / len(rows),
         usage=dict(sorted(usage.items())),
+        costs={role: spent.cost_of(run.asked(role)) for role in sorted(usage)},
+        cost=spent.cost,
         ends=dict(sorted(Counter(row.end_reason for row in rows).items())),
         flags=dict(sorted(Counter(flag for row in rows for flag in row.flags).items())),
     )

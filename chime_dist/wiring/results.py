@@ -20,16 +20,17 @@ from chime_dist.config.validation import validated
 from chime_dist.core.aggregate import Denominator
 from chime_dist.core.bank import BankState, as_of
 from chime_dist.core.checkpoint import checkpoints
-from chime_dist.core.episode import Outcome
+from chime_dist.core.episode import Outcome, Role
 from chime_dist.core.history import size_by_collection, states_at
 from chime_dist.core.journal import GENESIS, JournalEntry, verified
 from chime_dist.engine.driver import RunEnd
 from chime_dist.errors import RunDirectoryError
 from chime_dist.report.build import build_report
-from chime_dist.report.csv_text import comparisons_to_csv, to_csv
+from chime_dist.report.csv_text import comparisons_to_csv, spent_to_csv, to_csv
 from chime_dist.report.document import Report, ReportOptions
 from chime_dist.report.markdown import to_markdown
 from chime_dist.report.results import BankPoint, RunResults
+from chime_dist.wiring.spending import payer, stored_prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ def _results(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entr
         benchmark=config.benchmark.name,
         backbone=config.backbone.name,
         method=config.method.label,
+        endpoints={role: payer(entry.config, role).endpoint for role in Role},
         ordering=config.ordering,
         run_id=run_id,
         deviations=entry.deviations,
@@ -224,6 +226,7 @@ def launch_report(
         train_metric=protocol.train_metric,
         partial=partial,
         compare=compare,
+        prices=stored_prices(launch),
     )
     return build_report(results, options)
 
@@ -234,6 +237,7 @@ def write_report(launch: LaunchDirectory, report: Report) -> None:
         "report.md": to_markdown(report),
         "report.csv": to_csv(report),
         "comparisons.csv": comparisons_to_csv(report),
+        "spent.csv": spent_to_csv(report),
     }
     try:
         make_folders(launch.report)

@@ -67,3 +67,27 @@ def test_a_disk_that_takes_no_bytes_is_an_error_and_not_an_endless_loop(tmp_path
         log.append([b"row"])
     assert log.end == 0
     log.close()
+
+
+@pytest.mark.parametrize("meddling", ["replaced", "grown", "cut", "removed"])
+def test_a_file_that_somebody_else_changed_takes_no_more_lines(tmp_path: Path, meddling: str) -> None:
+    """H8: an editor that saves leaves us with a file that nobody sees; what goes into it would be lost."""
+    path = tmp_path / "log.jsonl"
+    log = AppendLog(path)
+    log.append([b"one"])
+    match meddling:
+        case "replaced":
+            (tmp_path / "edited").write_bytes(path.read_bytes())
+            (tmp_path / "edited").replace(path)
+        case "grown":
+            path.write_bytes(b"one\ntheirs\n")
+        case "cut":
+            path.write_bytes(b"")
+        case _:
+            path.unlink()
+    found = path.read_bytes() if path.exists() else None
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"changed or replaced|No such file"):
+            log.append([b"two"])
+    assert (path.read_bytes() if path.exists() else None) == found
+    log.close()

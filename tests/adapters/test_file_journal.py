@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from chime_dist.adapters.directory.durable_file import Disk
 from chime_dist.adapters.directory.file_journal import FENCE_NAME, JOURNAL_NAME, FileJournal
-from chime_dist.errors import RunDirectoryError
+from chime_dist.core.journal import parse_line
+from chime_dist.errors import JournalError, RunDirectoryError
 from chime_dist.ports import Appended
 
 
@@ -168,6 +169,17 @@ async def test_a_journal_that_was_replaced_by_a_shorter_one_is_read_anew(tmp_pat
     assert await journal.read("run") == ["other"]
     (tmp_path / "run" / JOURNAL_NAME).unlink()
     assert await journal.read("run") == []
+
+
+async def test_a_byte_that_is_no_text_is_left_to_whoever_verifies(tmp_path: Path) -> None:
+    """R1: a journal that was altered is refused by its line, not by its encoding."""
+    journal, fence = await two_lines(tmp_path)
+    path = tmp_path / "run" / JOURNAL_NAME
+    path.write_bytes(stored(tmp_path).replace(b"line 1", b"line \xff"))
+    [_, damaged] = await journal_in(tmp_path).read("run")
+    with pytest.raises(JournalError, match="the journal, entry 1: the line's hash does not match"):
+        parse_line(damaged, "the journal, entry 1")
+    assert await journal.append("run", fence, 1, "line 1") is Appended.CONFLICT
 
 
 async def test_an_append_that_was_cancelled_can_be_repeated(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.driver_token import RedisDriverToken
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
+from chime_dist.adapters.redis.launch_keys import LaunchKeys
 from chime_dist.adapters.redis.pacer import RedisPacer
 from chime_dist.adapters.redis.pending import pending_units
 from chime_dist.adapters.redis.preflight import Fitness, preflight
@@ -30,7 +31,7 @@ from tests.adapters.lossy_proxy import LossyProxy
 from tests.contract.labs import LEASE_S, PASSWORD, launch_user, proposal_of, redis_server, set_user, train_unit
 
 BY_PYTHON = {"info", "config|get", "select", "time", "script|load", "evalsha"} | {
-    *("hdel", "hget", "incrby", "llen", "lrange", "xpending", "xrange", "xread", "xreadgroup")
+    *("hdel", "hget", "incrby", "llen", "lrange", "xpending", "xrange", "xread", "xreadgroup", "scan", "unlink")
 }
 """What the adapters send beside what their scripts call."""
 
@@ -70,7 +71,7 @@ async def connected(url: str) -> AsyncIterator[RedisConnection]:
 
 
 async def everything(connection: RedisConnection) -> None:
-    """What queue, journal, pace, driver token and the look at leases ask of a server."""
+    """What queue, journal, pace, driver token, the look at leases and the cleaning ask of a server."""
     keys = RedisKeys(f"test-{uuid.uuid4()}")
     queue, journal = RedisQueue(connection, keys, LEASE_S), RedisJournal(connection, keys)
     token = RedisDriverToken(connection, keys, LEASE_S)
@@ -98,6 +99,9 @@ async def everything(connection: RedisConnection) -> None:
     assert await pacer.enter("call", 10, 60.0) == 0
     await pacer.leave("call", 0, 0.0)
     await token.leave()
+    left = LaunchKeys(connection, keys)
+    assert await left.remove() > 0
+    assert await left.count() == 0
 
 
 async def test_the_documented_user_can_do_all_that_a_launch_does(admin: RedisConnection) -> None:

@@ -1,21 +1,62 @@
-"""One nursery and one undisturbed run for the whole folder."""
+"""One nursery and one undisturbed run for the whole folder, and what holds after each of its tests."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from tests.chaos.nursery import Nursery
-from tests.chaos.sweeps import Sweep, Undisturbed
+from tests.chaos.patience import until
+from tests.chaos.sweeps import Sweep, Undisturbed, costs
+
+GONE_S = 20.0
+"""How long processes may take to end after a test, in seconds."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the disturbances cost."""
+    if costs:
+        terminalreporter.section("recovery: longest silence, repeated work")
+        for cost in costs:
+            terminalreporter.write_line(cost)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    """After every test no process lives in its folder or was told about it."""
+    yield
+    with suppress(AssertionError):
+        until(lambda: not inhabitants(tmp_path), GONE_S)
+    assert inhabitants(tmp_path) == []
+
+
+def inhabitants(folder: Path) -> list[str]:
+    """Processes other than this one that work in ``folder`` or name it, by number and title."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            title = " ".join(process.cmdline())
+            at_home = str(folder) in title or Path(process.cwd()).is_relative_to(folder)
+            if at_home and process.pid != os.getpid():
+                found.append(f"{process.pid} {title}")
+    return found
 
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Where processes come from."""
-    with Nursery() as nursery:
+    """Where processes come from, and what Ray leaves of its sessions goes."""
+    # Short, because sockets are in it; the last of Ray's processes may still write there.
+    with (
+        tempfile.TemporaryDirectory(prefix="cd-", ignore_cleanup_errors=True) as sessions,
+        Nursery({"RAY_TMPDIR": sessions}) as nursery,
+    ):
         yield nursery
 
 

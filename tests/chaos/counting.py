@@ -1,4 +1,4 @@
-"""``chime-dist`` with a model that leaves a line in ``calls.txt`` for every request, whatever happens later."""
+"""``chime-dist`` with models that leave a line in ``calls.txt`` for every request, whatever happens later."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.models.chat import ChatBackbone
 from chime_dist.adapters.models.scripted import ScriptedBackbone
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.cli.app import main as command_line
@@ -25,20 +29,25 @@ LARGEST_FILE = "CHIME_DRILL_LARGEST_FILE"
 CLOCK = "CHIME_DRILL_CLOCK"
 """The one with the seed of a wall clock that jumps at every reading."""
 
-_complete = ScriptedBackbone.complete
+Complete = Callable[[Any, ChatRequest, float], Awaitable[ChatReply]]
 
 
-async def _counted(self: ScriptedBackbone, request: ChatRequest, budget_s: float) -> ChatReply:
-    if not request.session_id.startswith("probe"):
-        descriptor = os.open(CALLS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.write(descriptor, f"{request.session_id}\n".encode())
-        os.close(descriptor)
-    return await _complete(self, request, budget_s)
+def _counting(complete: Complete) -> Complete:
+    async def counted(self: Any, request: ChatRequest, budget_s: float) -> ChatReply:
+        if not request.session_id.startswith("probe"):
+            descriptor = os.open(CALLS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            # By the clock that all processes of the machine share and that no drill moves.
+            os.write(descriptor, f"{time.monotonic():.3f}\n".encode())
+            os.close(descriptor)
+        return await complete(self, request, budget_s)
+
+    return counted
 
 
 def count_calls() -> None:
-    """Have every scripted backbone of this process count."""
-    ScriptedBackbone.complete = _counted  # type: ignore[method-assign]
+    """Have every backbone of this process count."""
+    for kind in (ScriptedBackbone, ChatBackbone):
+        kind.complete = _counting(kind.complete)  # type: ignore[assignment,method-assign]
 
 
 def chime_dist(*arguments: str) -> None:
@@ -65,6 +74,15 @@ def _jump(chance: random.Random) -> None:
 
 
 def calls_in(folder: Path) -> int:
-    """Requests that models were asked below ``folder``."""
+    """Requests that models were asked below ``folder``; what a client repeats by itself counts once."""
+    return len(_times(folder))
+
+
+def silence_in(folder: Path) -> float:
+    """The longest time in which no model was asked, between two requests, in seconds."""
+    return max((after - before for before, after in pairwise(sorted(_times(folder)))), default=0.0)
+
+
+def _times(folder: Path) -> list[float]:
     path = folder / CALLS
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    return [float(line) for line in path.read_text().splitlines()] if path.exists() else []

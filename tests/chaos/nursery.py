@@ -35,9 +35,17 @@ _PR_SET_PDEATHSIG = 1
 class Nursery:
     """The forking process, as a test sees it. A context manager; what still runs at its end is killed."""
 
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """``environment``: what every child has in addition to this process's."""
+        self._environment = dict(environment or {})
+
     def __enter__(self) -> Nursery:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tests.chaos.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **self._environment},
         )
         return self
 
@@ -111,8 +119,9 @@ class Child:
 
     @property
     def said(self) -> str:
-        """Its output and that of everything else that ran in its folder."""
-        return (self.folder / "output.txt").read_text()
+        """Its output and that of everything else that ran in its folder; empty before the first start is done."""
+        output = self.folder / "output.txt"
+        return output.read_text() if output.exists() else ""
 
 
 def _start(order: dict[str, Any]) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,7 +103,6 @@ class RayHosts:
         return f"{self.hosts[0].address}:{PORT}"
 
     def __enter__(self) -> RayHosts:
-        self._sockets = tempfile.TemporaryDirectory(prefix="cd-", ignore_cleanup_errors=True)
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{BRIDGE}/24", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
@@ -112,17 +111,24 @@ class RayHosts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        doomed = [process for host in self.hosts for process in host.processes("")]
-        for process in doomed:
+        try:
+            # First these: one that has only just been forked is on no host yet.
+            for child in self._joined:
+                child.signal(signal.SIGKILL)
+                child.end()
+            until(self._empty)
+        finally:
+            for host in self.hosts:
+                subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True, timeout=10)
+            subprocess.run(["ip", "link", "del", self.bridge], check=False, capture_output=True, timeout=10)
+
+    def _empty(self) -> bool:
+        """Whether no host has a process; kills those that are there."""
+        left = [process for host in self.hosts for process in host.processes("")]
+        for process in left:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        for child in self._joined:
-            child.end()
-        psutil.wait_procs(doomed, timeout=20)
-        for host in self.hosts:
-            subprocess.run(["ip", "netns", "del", host.name], check=False, capture_output=True, timeout=10)
-        subprocess.run(["ip", "link", "del", self.bridge], check=False, capture_output=True, timeout=10)
-        self._sockets.cleanup()
+        return not left
 
     def join(self, host: RayHost, environment: dict[str, str] | None = None) -> Child:
         """Start Ray on the host; ``environment`` reaches every actor there."""
@@ -166,7 +172,6 @@ class RayHosts:
         return {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled",
-            "RAY_TMPDIR": self._sockets.name,
         }
 
 

@@ -25,6 +25,10 @@ class ServedModel:
         """Numbers of requests (0-based) that get no answer."""
         self.refuses = range(0)
         """Numbers of requests that are told to come back later."""
+        self.held = 0
+        """How many wait for ``release``."""
+        self._open = asyncio.Event()
+        self._open.set()
         self._model = ScriptedBackbone(script=CreditWorldAgent())
         self._runner = web.AppRunner(self._app(), shutdown_timeout=0.01, handler_cancellation=True)
 
@@ -37,6 +41,14 @@ class ServedModel:
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
+
+    def hold(self) -> None:
+        """Let every request of an episode wait; those of the bank's owner, behind which no lease stands, pass."""
+        self._open.clear()
+
+    def release(self) -> None:
+        """Undo ``hold``."""
+        self._open.set()
 
     def _app(self) -> web.Application:
         app = web.Application()
@@ -52,11 +64,21 @@ class ServedModel:
         if number in self.refuses:
             self.refused += 1
             return web.json_response({"error": {"message": "slow down"}}, status=429)
-        reply = await self._model.complete(_request(body), 60.0)
+        wanted = _request(body)
+        if wanted.schema_name != "merge":
+            await self._released()
+        reply = await self._model.complete(wanted, 60.0)
         message = {"role": "assistant", "content": reply.text}
         usage = {"prompt_tokens": reply.usage.prompt_tokens, "completion_tokens": reply.usage.completion_tokens}
         choice = {"message": message, "finish_reason": reply.finish_reason}
         return web.json_response({"choices": [choice], "usage": usage})
+
+    async def _released(self) -> None:
+        self.held += 1
+        try:
+            await self._open.wait()
+        finally:
+            self.held -= 1
 
 
 def _request(body: dict[str, Any]) -> ChatRequest:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from chime_dist.core.journal import JournalEntry, verified
-from tests.chaos.counting import calls_in
+from tests.chaos.counting import calls_in, silence_in
 from tests.chaos.nursery import Child, Nursery
 
 SWEEP = """\
@@ -23,17 +26,20 @@ embedder: {{kind: hashing, dim: 64}}
 protocol: {{epochs: 2, window: 4}}
 cluster:
   slots: 4
-  workers: 2
+  workers: {workers}
   lease_s: {lease_s}
   max_deliveries: {max_deliveries}
   runs_dir: runs
   state_dir: state
   redis: {redis}
   qdrant: {qdrant}
-  endpoints: {{m: {{kind: scripted, latency_s: [0.0, {latency_s}]}}}}
+  endpoints: {{m: {endpoint}}}
 """
 RAY = "  execution: ray\n  ray: {{num_cpus: 2, address: {ray}}}\n"
 EPOCHS, TRAIN, EVAL = 2, 24, 6
+
+costs: list[str] = []
+"""What each disturbance has cost so far, in words; shown when all tests are over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +68,21 @@ class Sweep:
         redis: str = "embedded",
         qdrant: str = "edge",
         latency_s: float = 0.0,
+        model: str = "",
+        workers: int = 2,
         lease_s: float = 30.0,
         max_deliveries: int = 3,
         ray: str = "",
     ) -> Sweep:
-        """Write the sweep's file into a new folder."""
+        """Write the sweep's file into a new folder. The model is in every process that asks it, or at the URL."""
         folder.mkdir(parents=True)
         text = SWEEP.format(
-            redis=redis, qdrant=qdrant, latency_s=latency_s, lease_s=lease_s, max_deliveries=max_deliveries
+            redis=redis,
+            qdrant=qdrant,
+            workers=workers,
+            lease_s=lease_s,
+            max_deliveries=max_deliveries,
+            endpoint=f"{{url: {model}}}" if model else f"{{kind: scripted, latency_s: [0.0, {latency_s}]}}",
         )
         (folder / "sweep.yaml").write_text(text + (RAY.format(ray=f'"{ray}"') if ray else ""))
         return cls(nursery, folder)
@@ -126,6 +139,19 @@ class Sweep:
         stray = [path for path in self.folder.rglob("*") if path.name.endswith((".tmp", ".sock"))]
         assert not stray
         assert not [path for path in self.folder.glob("state/*") if path.is_dir()], "embedded state was left"
+        costs.append(
+            f"{os.environ['PYTEST_CURRENT_TEST'].partition('::')[2].partition(' ')[0]}: {self._cost(calm)}"
+        )
+
+    def _cost(self, calm: Undisturbed) -> str:
+        if calls_in(self.folder):
+            silence_s, repeated = silence_in(self.folder), f"{self.repeated(calm)} model calls"
+        else:
+            # Ray's actors count no calls: what the longest pause was between commits, and who worked again.
+            times = [datetime.fromisoformat(entry.committed_at) for entry in self.entries()]
+            silence_s = max((after - before).total_seconds() for before, after in pairwise(times))
+            repeated = f"{sum(row['delivery'] - 1 for row in self.rows())} deliveries"
+        return f"silent for {silence_s:.1f} s at most, {repeated} repeated"
 
     def repeated(self, calm: Undisturbed) -> int:
         """Model requests beyond those of an undisturbed launch."""

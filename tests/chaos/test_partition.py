@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,8 +18,9 @@ from chime_dist.adapters.redis.server import EmbeddedRedis
 from tests.chaos.fleets import BANK, DRIVER, Fleet
 from tests.chaos.nursery import FAILED, Nursery
 from tests.chaos.parts import NETWORK
-from tests.chaos.patience import PATIENCE_S, eventually
-from tests.chaos.ray_hosts import BRIDGE, RayHost, RayHosts, ip
+from tests.chaos.patience import eventually
+from tests.chaos.placement import placed
+from tests.chaos.ray_hosts import BRIDGE, RayHosts, ip
 from tests.chaos.sweeps import Sweep, Undisturbed
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -161,35 +161,22 @@ async def test_a_bank_actor_whose_host_is_cut_off_is_replaced_on_another_and_app
                 ray=hosts.address,
             )
             child = hosts.sweep(sweep.folder)
-            stale = await asyncio.to_thread(owner_on, second, first)
+            stale = await asyncio.to_thread(placed, "ray::BankActor", second, first)
             other = hosts.join(third)
-            await eventually(lambda: hosts.joined(other) and stale.status() == psutil.STATUS_STOPPED)
+            await eventually(lambda: hosts.joined(other) and stale.status() == psutil.STATUS_STOPPED, child)
             [raylet] = second.processes("/raylet/raylet")
             # Else it would end its actors as soon as it hears that it was given up.
             raylet.suspend()
             second.cut()
             before = committed(sweep)
-            await eventually(lambda: committed(sweep) > before)
+            await eventually(lambda: committed(sweep) > before, child)
             stale.resume()
             second.heal()
-            await eventually(lambda: second.address in relay.refused)
-            assert child.code() is None, "the launch went on meanwhile"
+            await eventually(lambda: second.address in relay.refused, child)
             raylet.resume()
             assert await asyncio.to_thread(child.end) == 0, child.said
         assert set(relay.refused) == {second.address}
     sweep.assert_as_if_nothing_had_happened(calm)
-
-
-def owner_on(host: RayHost, elsewhere: RayHost) -> psutil.Process:
-    """The bank's owner, once Ray has put it on ``host``; one that it starts elsewhere is killed at once."""
-    title = "ray::BankActor"
-    deadline = time.monotonic() + PATIENCE_S
-    while not (found := host.processes(title)):
-        assert time.monotonic() < deadline
-        for process in elsewhere.processes(title):
-            process.kill()
-        time.sleep(0.02)
-    return found[0]
 
 
 def committed(sweep: Sweep) -> int:

@@ -21,6 +21,7 @@ from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.core.episode import Unit
 from chime_dist.engine.control import Command
+from chime_dist.wiring.health import servers
 from tests.adapters.stub_server import StubServer, answers, completion
 from tests.cli.conftest import Program, run_of
 
@@ -92,6 +93,13 @@ def test_a_config_that_cannot_be_used_is_a_problem_with_its_place(program: Progr
     assert "sweep.yaml:6" in found["config"]["what"]
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that are not there are given up after a second."""
+    monkeypatch.setattr(servers, "PATIENCE_S", 1.0)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_services_that_are_not_there_are_named_with_their_setting(program: Program) -> None:
     nowhere = "  execution: ray\n  redis: 'redis://127.0.0.1:9/0'\n  qdrant: 'http://127.0.0.1:9'\n"
     away = LOCAL.replace("  state_dir: state\n", f"{nowhere}  ray: {{address: '127.0.0.1:9'}}\n")
@@ -191,6 +199,7 @@ async def test_a_wrong_key_or_model_is_told_apart(program: Program) -> None:
     assert "--served-model-name" in found["backbone m"]["fix"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_no_secret_is_in_what_is_found(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """H6."""
     monkeypatch.setenv("CHIME_TEST_KEY", CANARY)

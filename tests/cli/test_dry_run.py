@@ -57,7 +57,7 @@ def test_what_is_not_installed_is_named_with_how_to_get_it(table1: dict[str, Any
     assert domain == ("bfcl_v4: web_search_base is part of a later version; the counts are without its 100 tasks")
     bfcl = next(run for run in table1["runs"] if run["benchmark"] == "bfcl_v4")
     assert (bfcl["train"], bfcl["eval"]) == (1751 - 70, 755 - 30)
-    assert table1["prerequisites"].keys() == {"bfcl_v4"}
+    assert {once["benchmark"] for once in table1["prerequisites"]} == {"bfcl_v4"}
 
 
 def test_tokens_are_given_for_every_backbone_and_bytes_for_every_run(table1: dict[str, Any]) -> None:
@@ -65,9 +65,50 @@ def test_tokens_are_given_for_every_backbone_and_bytes_for_every_run(table1: dic
     assert set(table1["tokens"]) == {"qwen3.5-flash", "deepseek-v4-flash", "qwen3.6-flash"}
     for model, size in table1["tokens"].items():
         spent = [run["tokens"][model] for run in table1["runs"] if model in run["tokens"]]
+        spent += [once["tokens"] for once in table1["prerequisites"] if once["backbone"] == model]
         assert size == {kind: sum(one[kind] for one in spent) for kind in ("prompt", "completion")}
         assert size["prompt"] > size["completion"] > 0
     assert table1["disk_bytes"] == sum(run["disk_bytes"] for run in table1["runs"])
+
+
+def test_sessions_before_the_first_episode_are_counted_once_for_each_backbone(table1: dict[str, Any]) -> None:
+    """37 sessions of about 9 turns: whatever the methods and orderings, and by whom the tasks are executed."""
+    assert [(once["backbone"], once["count"]) for once in table1["prerequisites"]] == [
+        ("qwen3.5-flash", 37),
+        ("deepseek-v4-flash", 37),
+    ]
+    for once in table1["prerequisites"]:
+        assert (once["calls"], once["calls_at_most"]) == (37 * 9 * 2, 37 * 9 * 10)
+        assert once["tokens"] == {"prompt": 666 * 3_800, "completion": 666 * 80}
+    for calls in ("calls", "calls_at_most"):
+        by_runs = sum(run[calls]["executor"] for run in table1["runs"])
+        assert table1[calls]["executor"] == by_runs + sum(once[calls] for once in table1["prerequisites"])
+
+
+def test_prices_are_estimated_for_each_backbone_that_has_one(program: Program) -> None:
+    """About and at most, no prompt taken as cached; a backbone without a price is named and in no sum."""
+    priced = PAPER_SWEEP.replace("m: {kind: scripted}", "m: {kind: scripted, price: {input: 0.5, output: 2}}")
+    document = program.json("sweep", program.write(priced), "--dry-run")
+    assert (document["currency"], document["costs"]["u"]) == ("USD", None)
+    for bound, sizes in (("about", "tokens"), ("at_most", "tokens_at_most")):
+        size = document[sizes]["m"]
+        expected = (0.5 * size["prompt"] + 2 * size["completion"]) / 1_000_000
+        assert document["costs"]["m"][bound] == pytest.approx(expected)
+    assert document["costs"]["m"]["at_most"] > 2 * document["costs"]["m"]["about"]
+    told = program("sweep", program.write(priced), "--dry-run").stdout
+    about, at_most = (f"{document['costs']['m'][bound]:,.0f} USD" for bound in ("about", "at_most"))
+    assert f"About {about}, at most {at_most}: m\n" in told
+    assert f"About {about}, at most {at_most}: all but u, whose price is not known\n" in told
+
+    both = priced.replace("u: {kind: scripted}", "u: {kind: scripted, price: {input: 0.000001, output: 0}}")
+    told = program("sweep", program.write(both), "--dry-run").stdout
+    assert "USD: u\n" in told
+    assert "USD: all\n" in told
+
+
+def test_without_a_price_no_money_is_spoken_of(program: Program) -> None:
+    document = program.json("sweep", program.write(PAPER_SWEEP), "--dry-run")
+    assert (document["currency"], document["costs"]) == (None, {})
 
 
 @pytest.mark.parametrize("words", [["--quiet"], ["--json"]])

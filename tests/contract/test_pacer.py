@@ -24,9 +24,10 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("enter"), st.integers(0, 5), st.integers(0, 40), st.floats(0, 5)),
         st.tuples(
-            st.just("leave"), st.integers(0, 5), st.integers(-40, 80), st.one_of(st.none(), st.floats(0, 9))
+            st.just("leave"), st.integers(0, 5), st.integers(-40, 80), st.one_of(st.none(), st.floats(0, 2000))
         ),
         st.tuples(st.just("pass"), st.floats(0, 30)),
+        st.tuples(st.just("set back"), st.floats(0, 4000)),
     ),
     max_size=30,
 )
@@ -73,6 +74,8 @@ def test_redis_answers_like_the_rule(redis_url: str, limits: PaceLimits, steps: 
                         await scripts.leave(str(call), beyond, asked, now=now)
                     case ("pass", float(seconds)):
                         now += seconds
+                    case ("set back", float(seconds)):
+                        now -= seconds
 
     asyncio.run(walk())
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chime_dist.core.pacing import RAMP_GAP_S, ROOM_POLL_S, Pace, PaceLimits, Pauses
+from chime_dist.core.pacing import LONGEST_ASKED_S, RAMP_GAP_S, ROOM_POLL_S, Pace, PaceLimits, Pauses
 from chime_dist.core.retry import RetryPolicy
 
 
@@ -104,6 +104,29 @@ def test_retry_after_is_a_floor_and_may_come_while_all_wait() -> None:
     assert pace.paused_until == 2.0
     pace.leave(0.0, "two", 0, 300.0)
     assert pace.paused_until == 300.0
+
+
+@pytest.mark.parametrize("asked", [601.0, 1e9, float("inf")])
+def test_a_server_that_asks_everybody_to_wait_for_hours_is_asked_again_after_ten_minutes(asked: float) -> None:
+    """A9: one reply must not end a launch, and with it every resume, that shares the pause."""
+    pace = Pace(PaceLimits(), 0.0)
+    pace.enter(0.0, "refused", 0, 60.0)
+    pace.leave(0.0, "refused", 0, asked)
+    assert pace.enter(0.0, "next", 0, 60.0) == LONGEST_ASKED_S
+    assert pace.enter(LONGEST_ASKED_S, "next", 0, 60.0) == 0.0
+
+
+def test_a_clock_that_is_set_back_by_an_hour_costs_no_hour() -> None:
+    """A9: Redis goes by its host's wall clock."""
+    pace = Pace(PaceLimits(requests_per_minute=24), 10_000.0)
+    assert let_in(pace, 10_000.0, 2) == [10_000.0] * 2
+    back = 6_400.0
+    assert pace.enter(back, "third", 0, 1e9) == pytest.approx(60 / 22)
+    again = back + 60 / 22
+    assert pace.enter(again, "third", 0, 1e9) == 0.0
+    pace.leave(again, "third", 0, 300.0)
+    assert pace.enter(again - 3_600, "late", 0, 60.0) == LONGEST_ASKED_S
+    assert pace.enter(again - 3_600 + LONGEST_ASKED_S, "late", 0, 60.0) <= RAMP_GAP_S + 1e-6
 
 
 def test_after_a_pause_callers_come_one_by_one() -> None:

@@ -153,6 +153,8 @@ def test_statuses_that_are_not_retried(status: int) -> None:
         ("soon", None),
         ("", None),
         ("²", None),
+        ("9" * 400, None),
+        (f"12 Nov {'9' * 20} 10:00:30 GMT", None),
     ],
 )
 def test_both_forms_of_retry_after_are_read(header: str | None, seconds: float | None) -> None:

@@ -250,7 +250,7 @@ def test_eval_at_other_versions_is_left_out() -> None:
     early = record(results.run_id, "eval", 0, Outcome.FAILURE, epoch=0, version=1)
     with_early = results.model_copy(update={"records": (early, *results.records)})
     options = ReportOptions(orderings=(0,), directory="d")
-    assert build_report([with_early], options) == build_report([results], options)
+    assert build_report([with_early], options).rows == build_report([results], options).rows
 
 
 @pytest.mark.parametrize(

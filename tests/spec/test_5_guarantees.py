@@ -24,7 +24,7 @@ from chime_dist.core.memory import Stage
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
-from chime_dist.errors import BenchmarkError, ConfigError, FencedError, RunDirectoryError
+from chime_dist.errors import BenchmarkError, ConfigError, FencedError, JournalError, RunDirectoryError
 from chime_dist.methods.chime.method import Chime, ChimeOptions
 from chime_dist.ports import Completed
 from chime_dist.wiring.launch import Launch
@@ -153,6 +153,18 @@ async def test_a_resume_runs_what_is_owed_and_keeps_what_is_there(tmp_path: Path
     assert all(row["unit"]["phase"] == "eval" and row["final"] for row in new)
     assert len(EpisodeArchive(launch).finals(run)) == len(rows)
     assert len(journal_of(launch, run)) == TRAIN
+
+
+async def test_an_evaluation_is_not_passed_on_to_another_bank(tmp_path: Path) -> None:
+    """R5: the digest that was noted stays the proof; a resume over another bank refuses and leaves it."""
+    launch = await launched(tmp_path)
+    folder = launch.run(runs_of(launch, "chime")[0])
+    noted = folder.evaluation.read_text()
+    digest = json.loads(noted)["digest_after_eval"]
+    folder.evaluation.write_text(of_another := noted.replace(digest, "0" * 64))
+    with pytest.raises(JournalError, match=f"had the digest 0+, and the one of .* has {digest}"):
+        await resumed(launch)
+    assert folder.evaluation.read_text() == of_another
 
 
 async def test_a_launch_has_one_driver_and_a_results_setting_has_one_value(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from chime_dist.wiring.following import spent_so_far
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.results import launch_report, standings
 from tests.adapters.test_launch_processes import LITERAL, Owner, gone
+from tests.contract.labs import PASSWORD, launch_user, set_user
 from tests.contract.qdrant_rest import RestQdrant
 from tests.integration.processes import kill_tree, launch_below, start, wait_for_rows
 from tests.spec.sweeps import journal_of, launched, resumed, written
@@ -147,6 +148,22 @@ async def test_on_servers_only_the_launchs_own_keys_and_points_go(tmp_path: Path
         last = Launch.resume(ours.path, ["cluster.limits.tokens=null"])
         assert await last.drive(lambda _: None) is Ending.COMPLETE
         assert journal_of(ours, run)[: len(kept)] == kept
+
+
+async def test_the_documented_user_may_clean_up_after_its_launch(
+    tmp_path: Path, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the rights of deploy/redis.conf and no others; the password reaches no file (H6)."""
+    admin = RedisConnection(server.url)
+    await set_user(admin, launch_user())
+    monkeypatch.setenv("CHIME_REDIS_URL", f"unix://chime:{PASSWORD}@{admin.address}?db=0")
+    launch = await launched(tmp_path, small("redis: ${CHIME_REDIS_URL}\n  limits: {tokens: 1500}"), Ending.PAUSED)
+    there = await admin.commands.keys(RedisKeys(launch.id).pattern)
+    [found] = await leftovers(launch, results=False)
+    assert (found.what, found.amount) == ("keys", len(there))
+    assert await clean(launch, results=False) == [found]
+    assert await admin.commands.keys("*") == []
+    await admin.close()
 
 
 async def test_a_driver_elsewhere_is_known_by_its_token(tmp_path: Path, server: EmbeddedRedis) -> None:

@@ -14,7 +14,7 @@ from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.config.loading import load_sweep
 from chime_dist.core.episode import Outcome
 from chime_dist.engine.driver import Ending
-from chime_dist.errors import ConfigError
+from chime_dist.errors import ConfigError, RunDirectoryError
 from chime_dist.wiring import bookkeeping
 from chime_dist.wiring.following import spent_so_far
 from chime_dist.wiring.launch import Launch
@@ -104,6 +104,23 @@ async def test_a_price_that_a_resume_learns_is_kept_for_reports(new: Callable[..
     assert stored_prices(kept)["m"].input == 2.0
     spent = spent_so_far(kept)
     assert spent.cost == pytest.approx(2 * spent.tokens / 1_000_000)
+
+
+@pytest.mark.parametrize("limit", [None, "cluster.limits.tokens=1000000"])
+async def test_rows_that_cannot_be_counted_pause_only_where_there_is_a_limit(
+    new: Callable[..., Launch], limit: str | None
+) -> None:
+    """H8: a damaged row is told by who needs it, not as a limit that nobody set."""
+    launch = new(*([limit] if limit else []))
+    folder = launch.directory.run(launch.runs[0].run_id)
+    folder.path.mkdir()
+    folder.episodes.write_text("{}\n")
+    if limit is None:
+        with pytest.raises(RunDirectoryError, match=r"episodes\.jsonl, line 1"):
+            await launch.drive(lambda _: None)
+    else:
+        assert await launch.drive(lambda _: None) is Ending.PAUSED
+        assert launch.reason.startswith("limit: what was spent cannot be counted")
 
 
 def test_a_cost_limit_needs_the_price_of_every_model_that_is_asked(new: Callable[..., Launch]) -> None:

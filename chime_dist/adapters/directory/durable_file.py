@@ -116,9 +116,10 @@ class AppendLog:
     def append(self, lines: Sequence[bytes]) -> list[int]:
         """Add lines, each without its line break, with one fsync for all; returns where each starts.
 
-        Raises OSError; then none of them is in the log.
+        Raises OSError, also where somebody else changed the file; then none of them is in the log.
         """
         self.recover()
+        self._require_untouched()
         starts: list[int] = []
         start = self._end
         for line in lines:
@@ -144,6 +145,12 @@ class AppendLog:
         self._disk.truncate(self._descriptor, self._end)
         self._disk.fsync(self._descriptor)
         self._tidy = True
+
+    def _require_untouched(self) -> None:
+        # An editor that saves puts another file in place of ours, and what is written to ours is gone.
+        there, ours = self.path.stat(), os.fstat(self._descriptor)
+        if not os.path.samestat(there, ours) or ours.st_size != self._end:
+            raise OSError(errno.ESTALE, "another process changed or replaced it", str(self.path))
 
     def close(self) -> None:
         """Give the file back; idempotent."""

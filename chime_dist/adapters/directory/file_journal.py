@@ -119,7 +119,7 @@ class _RunFile:
             head = len(self._ends) - 1
             if start >= head:
                 return []
-            # A byte that is not UTF-8 becomes a surrogate, which no line hash accepts: whoever verifies names the line.
+            # A byte that is no UTF-8 becomes a surrogate, which no line hash accepts: who verifies names the line.
             return self._bytes(start, head).decode("utf-8", "surrogateescape").split("\n")[:-1]
 
     def head(self) -> int:

@@ -32,7 +32,7 @@ from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import Attempt, GiveUp, retry_after_seconds
 from chime_dist.core.text import whole_characters
-from chime_dist.errors import BackboneError
+from chime_dist.errors import BackboneError, ServiceError
 from chime_dist.ports import Clock, Pacer
 
 log = structlog.get_logger()
@@ -45,7 +45,8 @@ _LEFT_S = 60.0
 """How long after its timeout an attempt stops counting as in flight where nobody could say that it ended."""
 
 _NO_ROOM = BackboneError(
-    "its limits (cluster.endpoints) left no room within the call's budget: raise them, or lower cluster.slots",
+    "a pause that it asked for, or its limits (cluster.endpoints), left no room within the call's budget:"
+    " raise them, or lower cluster.slots",
     "rate_limited",
     retriable=True,
 )
@@ -113,7 +114,12 @@ class ChatBackbone:
                     attempt = self._settings.retry.attempt(call.deadline.remaining_s)
                     if isinstance(attempt, GiveUp):
                         raise self._failed(call, call.budget_error(), attempt.reason)
-                    wait_s = await self._pacer.enter(call.flight, tokens, attempt.timeout_s + _LEFT_S)
+                    try:
+                        wait_s = await self._pacer.enter(call.flight, tokens, attempt.timeout_s + _LEFT_S)
+                    except asyncio.CancelledError:
+                        # The word that it is in may have been on its way.
+                        await self._leave(call, -tokens, None)
+                        raise
                     if wait_s <= 0:
                         return attempt
                     if wait_s >= call.deadline.remaining_s:
@@ -165,8 +171,15 @@ class ChatBackbone:
                 log.warning("backbone.slowed_down", **call.labels, status=error.status, asked_s=slow_down)
             raise
         finally:
+            await self._leave(call, beyond, slow_down)
+
+    async def _leave(self, call: _Call, beyond: int, slow_down: float | None) -> None:
+        """An attempt is over. Where nobody can be told, its place frees itself, and the reply still counts."""
+        try:
             await self._pacer.leave(call.flight, beyond, slow_down)
-            call.flight = uuid.uuid4().hex
+        except ServiceError as error:
+            log.warning("backbone.pace_not_told", **call.labels, reason=str(error))
+        call.flight = uuid.uuid4().hex
 
     async def _post(self, call: _Call, attempt: Attempt) -> ChatReply:
         body = call.body()

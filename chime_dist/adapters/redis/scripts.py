@@ -164,7 +164,7 @@ class PaceScripts:
             *("" if now is None else now, call, tokens, lasts_s),
             *(limits.max_in_flight or 0, limits.requests_per_minute or 0, limits.tokens_per_minute or 0),
             *(rules.MINUTE_S, rules.BURST_SHARE, rules.RAMP_S, rules.RAMP_GAP_S, rules.ROOM_POLL_S),
-            rules.SHORTEST_WAIT_S,
+            *(rules.SHORTEST_WAIT_S, self._pausing.most_s),
         )
         return float(await self._enter(self._keys, args))
 
@@ -175,7 +175,7 @@ class PaceScripts:
         args = (
             *("" if now is None else now, call, tokens_beyond, "" if slow_down is None else slow_down),
             *(self._limits.tokens_per_minute or 0, pacing.BURST_SHARE),
-            *(self._pausing.first_s, self._pausing.longest_s),
+            *(self._pausing.first_s, self._pausing.longest_s, self._pausing.most_s),
         )
         await self._leave(self._keys, args)
 

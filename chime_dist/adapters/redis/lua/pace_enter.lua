@@ -4,14 +4,15 @@
 -- seconds, so that the clocks of the callers' hosts do not matter; ARGV now is empty except in tests.
 -- Returns the wait as text, '0' for a call that is in.
 local pace, flights = unpack(KEYS)
-local now, call, tokens, lasts, most, request_rate, token_rate, minute, share, ramp, gap, poll, shortest = unpack(ARGV)
+local now, call, tokens, lasts, most, request_rate, token_rate, minute, share, ramp, gap, poll, shortest, longest =
+  unpack(ARGV)
 if now == '' then
   local time = redis.call('TIME')
   now = time[1] + time[2] / 1e6
 end
 now, tokens, lasts, most = tonumber(now), tonumber(tokens), tonumber(lasts), tonumber(most)
 request_rate, token_rate, minute, share = tonumber(request_rate), tonumber(token_rate), tonumber(minute), tonumber(share)
-ramp, gap, poll = tonumber(ramp), tonumber(gap), tonumber(poll)
+ramp, gap, poll, longest = tonumber(ramp), tonumber(gap), tonumber(poll), tonumber(longest)
 
 local function held(name, otherwise)
   return tonumber(redis.call('HGET', pace, name) or otherwise)
@@ -22,7 +23,7 @@ local function refilled(kind, rate)
   local per_s = (rate - capacity) / minute
   local at = held(kind .. '_at', now)
   local level = math.min(capacity, held(kind, capacity) + math.max(0, now - at) * per_s)
-  redis.call('HSET', pace, kind, string.format('%.17g', level), kind .. '_at', string.format('%.17g', math.max(at, now)))
+  redis.call('HSET', pace, kind, string.format('%.17g', level), kind .. '_at', string.format('%.17g', now))
   return level, per_s
 end
 
@@ -30,9 +31,13 @@ local until_then = redis.call('ZSCORE', flights, call)
 if until_then and tonumber(until_then) > now then return '0' end
 
 local paused_until = held('paused_until', -1e18)
+if paused_until > now + longest then
+  paused_until = now + longest
+  redis.call('HSET', pace, 'paused_until', string.format('%.17g', paused_until))
+end
 local wait = paused_until - now
 if now < paused_until + ramp then
-  wait = math.max(wait, held('entered_at', -1e18) + gap - now)
+  wait = math.max(wait, math.min(held('entered_at', -1e18), now) + gap - now)
 end
 if request_rate > 0 then
   local level, per_s = refilled('requests', request_rate)

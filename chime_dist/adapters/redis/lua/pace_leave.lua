@@ -2,13 +2,13 @@
 -- ``core.pacing.Pace.leave`` is the same in Python. KEYS and ``now`` as for pace_enter; an empty ``slow_down`` is a
 -- call that was answered. Sent twice, it does nothing the second time.
 local pace, flights = unpack(KEYS)
-local now, call, beyond, slow_down, token_rate, share, first, longest = unpack(ARGV)
+local now, call, beyond, slow_down, token_rate, share, first, longest, most = unpack(ARGV)
 if now == '' then
   local time = redis.call('TIME')
   now = time[1] + time[2] / 1e6
 end
 now, beyond, token_rate, share = tonumber(now), tonumber(beyond), tonumber(token_rate), tonumber(share)
-first, longest = tonumber(first), tonumber(longest)
+first, longest, most = tonumber(first), tonumber(longest), tonumber(most)
 
 if redis.call('ZREM', flights, call) == 0 then return 0 end
 if token_rate > 0 then
@@ -21,7 +21,7 @@ if slow_down == '' then
   if now >= paused_until then redis.call('HSET', pace, 'pauses', 0) end
   return 1
 end
-local pause = tonumber(slow_down)
+local pause = math.min(tonumber(slow_down), most)
 if now >= paused_until then
   local pauses = redis.call('HINCRBY', pace, 'pauses', 1)
   pause = math.max(pause, math.min(longest, first * 2 ^ math.min(pauses - 1, 60)))

@@ -1,0 +1,101 @@
+"""A call and its pacer: what was let in is given back, however the call ends, and a reply outlives its pacer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.models.chat import ChatBackbone
+from chime_dist.adapters.models.chat_request import ChatSettings
+from chime_dist.core.model_call import ChatRequest
+from chime_dist.core.retry import RetryPolicy
+from chime_dist.errors import BackboneError, ServiceError
+from tests.adapters.stub_server import Behaviour, StubServer, answers, hangs
+
+ASK = ChatRequest(messages=({"role": "user", "content": "Where is Paris?"},), session_id="run:train:12")
+
+
+class FarPacer:
+    """Lets everybody in; its word may take for ever, and it may be gone when a call ends."""
+
+    def __init__(self, *, silent: bool = False, gone: bool = False) -> None:
+        self.inside: set[str] = set()
+        self.owed = 0
+        self.entered = asyncio.Event()
+        self._silent = silent
+        self._gone = gone
+
+    async def enter(self, call: str, tokens: int, lasts_s: float) -> float:
+        """See ``ports.Pacer``."""
+        self.inside.add(call)
+        self.owed += tokens
+        self.entered.set()
+        if self._silent:
+            await asyncio.Event().wait()
+        return 0.0
+
+    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+        """See ``ports.Pacer``."""
+        if self._gone:
+            raise ServiceError("Redis cannot be reached")
+        self.inside.remove(call)
+        self.owed += tokens_beyond
+
+
+@asynccontextmanager
+async def paced_by(pacer: FarPacer, behaviour: Behaviour) -> AsyncIterator[ChatBackbone]:
+    async with StubServer([behaviour]) as server:
+        settings = ChatSettings(name="stub", base_url=server.url, model="m", retry=RetryPolicy(max_retries=0))
+        backbone = ChatBackbone(settings, SystemClock(), pacer=pacer)
+        try:
+            yield backbone
+        finally:
+            await backbone.close()
+
+
+async def test_a_call_whose_budget_ends_before_it_hears_that_it_is_in_gives_its_place_back() -> None:
+    """A9: else ten of them keep a backbone with room for ten idle until their places run out."""
+    pacer = FarPacer(silent=True)
+    async with paced_by(pacer, answers()) as backbone:
+        with pytest.raises(BackboneError, match="left no room within the call's budget"):
+            await backbone.complete(ASK, budget_s=0.05)
+    assert pacer.entered.is_set()
+    assert (pacer.inside, pacer.owed) == (set(), 0)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_call_that_is_cancelled_gives_its_place_back(silent: bool) -> None:
+    """A9."""
+    pacer = FarPacer(silent=silent)
+    async with paced_by(pacer, hangs()) as backbone:
+        call = asyncio.create_task(backbone.complete(ASK, budget_s=60))
+        await pacer.entered.wait()
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert not pacer.inside
+
+
+async def test_a_reply_counts_though_its_pacer_cannot_be_told() -> None:
+    """R38: what the model said was paid for."""
+    async with paced_by(FarPacer(gone=True), answers()) as backbone:
+        with capture_logs() as told:
+            assert (await backbone.complete(ASK, budget_s=10)).text == "ok"
+    assert [line["log_level"] for line in told if line["event"] == "backbone.pace_not_told"] == ["warning"]
+
+
+async def test_a_cancelled_call_stays_cancelled_though_its_pacer_cannot_be_told() -> None:
+    pacer = FarPacer(gone=True)
+    async with paced_by(pacer, hangs()) as backbone:
+        call = asyncio.create_task(backbone.complete(ASK, budget_s=60))
+        await pacer.entered.wait()
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
