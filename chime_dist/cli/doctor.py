@@ -12,6 +12,7 @@ from rich.text import Text
 
 from chime_dist.adapters.directory.launch_directory import LATEST, LaunchDirectory
 from chime_dist.cli.boundary import ExitCode, Session
+from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import foreign, show, show_json
 from chime_dist.config.sweep import SweepConfig
 from chime_dist.wiring.health.finding import Finding, Level, healthy
@@ -54,11 +55,16 @@ async def _told(session: Session, findings: AsyncIterator[Finding], as_json: boo
     told = []
     async for finding in findings:
         # What a server or a library says may hold what it was sent.
-        masked = {key: session.masked(getattr(finding, key)) for key in ("what", "fix")}
+        masked = {"what": session.masked(finding.what), "fix": session.masked(_fix(finding))}
         told.append(finding.model_copy(update=masked))
         if not as_json:
             show(*_lines(told[-1]))
     return told
+
+
+def _fix(finding: Finding) -> str:
+    command = suggested(*finding.command) if finding.command else ""
+    return ": ".join(part for part in (finding.fix, command) if part)
 
 
 def _lines(finding: Finding) -> list[Text]:

@@ -12,7 +12,7 @@ from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import counted, foreign
 from chime_dist.cli.progress import Pace, Totals, progress_view, spent_text
 from chime_dist.cli.spending_view import go_on_beyond, limits_document, limits_text, spending_document
-from chime_dist.core.episode import Json
+from chime_dist.core.episode import Json, Outcome
 from chime_dist.wiring.following import Event
 from chime_dist.wiring.watching import Sight
 
@@ -78,7 +78,9 @@ def closing_lines(sight: Sight) -> list[str]:
     path, totals = sight.launch.path, Totals.of(sight.runs)
     resume = suggested("resume", path)
     if sight.state == "complete":
-        return ["It is complete; its results:", f"  {suggested('report', path)}"]
+        empty = sum(run.outcomes.get(Outcome.INFRA, 0) for run in sight.runs)
+        but = f", but {counted(empty, 'position')} committed empty will have no score" if empty else ""
+        return [f"It is complete{but}; its results:", f"  {suggested('report', path)}"]
     owed = f"{counted(totals.planned - totals.done, 'episode')} of {totals.planned:,} not done"
     if sight.state == "interrupted":
         return [f"Nobody drives it: its driver is gone without a word, {owed}. Go on with:", f"  {resume}"]

@@ -87,7 +87,8 @@ class EmbedderModel(ConfigModel):
     batch_size: int = Field(default=16, ge=1)
     """Texts per call of the model."""
     max_length: int = Field(default=16_384, ge=1)
-    """Tokens of a text that the model sees; the rest is cut and counted."""
+    """Tokens of a text that the model sees; the rest is cut and counted. By the model's own tokenizer with
+    ``sentence_transformers``, by estimate with ``http``, where a text that the server still refuses is halved."""
 
     @model_validator(mode="before")
     @classmethod

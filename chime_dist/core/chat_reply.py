@@ -26,6 +26,9 @@ EXCERPT_CHARACTERS = 300
 _READ_BYTES = 10_000
 """How much of a reply that is not JSON is searched for a reason."""
 
+_MOST_TOKENS = 10**8
+"""More is no count of one reply's, and would be held against a backbone's allowance for days."""
+
 _FINISH_REASONS = {
     "stop": "stop",
     "eos": "stop",
@@ -51,7 +54,8 @@ _OVERFLOW_SENTENCE = re.compile(
       | (?:prompt|input)\ (?:\(.{0,40}\)\ )?is\ too\ long
       | range\ of\ input\ length\ should\ be
       | max_(?:completion_)?tokens\ must\ be\ at\ least\ 1,\ got\ -
-      | `inputs`\ tokens\ \+\ `max_new_tokens`\ must\ be""",
+      | `inputs`\ (?:tokens\ \+\ `max_new_tokens`\ must\ be|must\ have\ less\ than)
+      | is\ too\ large\ to\ process""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _NO_QUOTA = re.compile(r"insufficient[_ ](?:quota|balance)|exceeded your current quota|arrearage", re.IGNORECASE)
@@ -59,7 +63,7 @@ _CONTEXT_LIMIT = re.compile(r"context length is (?:only )?(\d+)", re.IGNORECASE)
 _PROMPT_TOKENS = re.compile(
     r"(at least )?(\d+) (?:input tokens|tokens? in the (?:messages|input|prompt)|in the messages)", re.IGNORECASE
 )
-_LEADING_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>\s*|\Z)", re.DOTALL)
+_THOUGHT_OPENS, _THOUGHT_ENDS = "<think>", "</think>"
 
 
 def read_completion(body: bytes, *, reasoning_is_text: bool = False) -> ChatReply:
@@ -183,15 +187,27 @@ def _visible_text(message: dict[str, Json], reasoning_is_text: bool) -> str:
         parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
         content = "".join(part for part in parts if isinstance(part, str))
     text = content if isinstance(content, str) else ""
-    thought = _LEADING_THOUGHT.match(text)
-    if thought is not None:
-        text = text[thought.end() :]
+    thought, text = _thought_apart(text)
     if not text and isinstance(message.get("refusal"), str):
         text = message["refusal"]
     if not text and reasoning_is_text:
-        named = (message.get("reasoning_content"), message.get("reasoning"), thought and thought[1].strip())
+        named = (message.get("reasoning_content"), message.get("reasoning"), thought)
         text = next((words for words in named if isinstance(words, str) and words), "")
     return whole_characters(text)
+
+
+def _thought_apart(text: str) -> tuple[str, str]:
+    """(the thought that a text begins with, the rest). One that is never closed takes all of it.
+
+    Many chat templates open the thought at the end of the prompt, so that a reply only closes it. Where a reply
+    begins as JSON, the mark is a part of some string in it.
+    """
+    start = text.lstrip()
+    before, ends, after = start.removeprefix(_THOUGHT_OPENS).partition(_THOUGHT_ENDS)
+    opens = start.startswith(_THOUGHT_OPENS)
+    if opens or (ends and _THOUGHT_OPENS not in before and not start.startswith(("{", "["))):
+        return before.strip(), after.lstrip()
+    return "", text
 
 
 def _tool_calls(received: list[Any]) -> list[ToolCall]:
@@ -235,7 +251,8 @@ def _usage(received: Json) -> Usage:
 
 
 def _count(value: Json) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+    counted = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if counted else 0
 
 
 def _error_words(payload: dict[str, Json]) -> tuple[str, str]:

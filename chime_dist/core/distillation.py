@@ -12,6 +12,7 @@ from typing import Literal
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.memory import Stage
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.reply import Fault, sole_object
 from chime_dist.core.verdict import (
     EXPERIENCE_KEYS,
@@ -20,8 +21,6 @@ from chime_dist.core.verdict import (
     GateLimits,
     Label,
     Verdict,
-    bounded_text,
-    closed,
     no_decision,
     read_experience,
 )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from chime_dist.core.episode import Json
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.reply import Fault, sole_object, word
 from chime_dist.core.rule_book import Operation, Review, RuleParams
 from chime_dist.core.text import is_visible
@@ -27,9 +28,9 @@ def list_schema(field: str, most: int, chars: int) -> dict[str, Json]:
         "type": "array",
         "minItems": 1,
         "maxItems": most,
-        "items": {"type": "string", "minLength": 1, "maxLength": chars},
+        "items": bounded_text(chars, least=1),
     }
-    return _closed({field: texts})
+    return closed({field: texts})
 
 
 def read_list(text: str, finish_reason: str, field: str, most: int) -> tuple[str, ...]:
@@ -45,11 +46,11 @@ def read_list(text: str, finish_reason: str, field: str, most: int) -> tuple[str
 def operations_schema(review: Review, params: RuleParams) -> dict[str, Json]:
     """Schema of a comparison's answer; only what there is can be named."""
     ops = ["AGREE", "EDIT", "ADD", "REMOVE"] if review.rules else ["ADD"]
-    operation = _closed(
+    operation = closed(
         {
             "op": {"type": "string", "enum": ops},
             "rule": {"type": "string", "enum": [*review.rules, ""]},
-            "text": {"type": "string", "maxLength": params.rule_chars},
+            "text": bounded_text(params.rule_chars),
             "cases": {
                 "type": "array",
                 "maxItems": len(review.cases),
@@ -57,7 +58,7 @@ def operations_schema(review: Review, params: RuleParams) -> dict[str, Json]:
             },
         }
     )
-    return _closed({"operations": {"type": "array", "maxItems": params.max_operations, "items": operation}})
+    return closed({"operations": {"type": "array", "maxItems": params.max_operations, "items": operation}})
 
 
 def read_operations(text: str, finish_reason: str, params: RuleParams) -> tuple[Operation, ...] | Fault:
@@ -86,12 +87,3 @@ def _operation(entry: dict[str, Json]) -> Operation | None:
 
 def _text(value: Json) -> str:
     return value.strip() if isinstance(value, str) else ""
-
-
-def _closed(properties: dict[str, Json]) -> dict[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }

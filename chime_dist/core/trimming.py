@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -43,6 +44,13 @@ def estimated_tokens(*parts: object) -> int:
         ascii_characters += plain
         others += len(text) - plain
     return math.ceil(ascii_characters / _ASCII_PER_TOKEN) + others
+
+
+def first_tokens(text: str, most: int) -> str:
+    """The longest beginning of ``text`` of at most ``most`` tokens by ``estimated_tokens``."""
+    if estimated_tokens(text) <= most:
+        return text
+    return text[: bisect_right(range(len(text)), most, key=lambda end: estimated_tokens(text[:end])) - 1]
 
 
 def without(turn: Turn, tokens: int) -> Trimmed | None:

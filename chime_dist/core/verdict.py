@@ -11,6 +11,7 @@ from pydantic import Field
 
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.memory import Stage
 from chime_dist.core.reply import Fault, confidence, excerpt, flag, sole_object, word
 
@@ -184,21 +185,6 @@ def parse_verdict(text: str | None, finish_reason: str, retrieved_ids: Sequence[
         dropped_ids=tuple(i for i in dict.fromkeys(spelled) if i not in retrieved_ids),
         dropped_stages=tuple(stage for stage in given if stage not in attributed(label)),
     )
-
-
-def closed(properties: dict[str, Json]) -> dict[str, Json]:
-    """The schema of an object with exactly these properties."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def bounded_text(limit: int) -> dict[str, Json]:
-    """The schema of a text of at most ``limit`` characters."""
-    return {"type": "string", "maxLength": limit}
 
 
 def no_decision(reason: Fault | GateFault, text: str | None) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from chime_dist.core.episode import Json
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.model_call import ChatReply, ToolCall
 from chime_dist.core.text import whole_characters
 from chime_dist.core.tool_arguments import read_arguments
@@ -31,24 +32,15 @@ def action_schema(tools: tuple[dict[str, Json], ...]) -> dict[str, Json]:
             call = variants[0] if len(variants) == 1 else {"anyOf": variants}
         else:
             names = [tool["function"]["name"] for tool in tools]
-            call = _object({"name": {"type": "string", "enum": names}, "arguments": {"type": "object"}})
+            call = closed({"name": {"type": "string", "enum": names}, "arguments": {"type": "object"}})
         calls = {"type": "array", "minItems": 0, "maxItems": MAX_CALLS, "items": call}
     # Words are asked for even beside calls: with no call they are what makes the reply a deliberate "none fits".
-    return _object({"calls": calls, "answer": {"type": "string", "minLength": 1, "maxLength": MAX_STRING}})
+    return closed({"calls": calls, "answer": bounded_text(MAX_STRING, least=1)})
 
 
 def _call_schema(function: dict[str, Json]) -> dict[str, Json]:
     name = {"type": "string", "enum": [function["name"]]}
-    return _object({"name": name, "arguments": bounded(function.get("parameters") or {"type": "object"})})
-
-
-def _object(properties: dict[str, Json]) -> dict[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return closed({"name": name, "arguments": bounded(function.get("parameters") or {"type": "object"})})
 
 
 def bounded(schema: Json) -> Json:

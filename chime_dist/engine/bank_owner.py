@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 import structlog
@@ -362,7 +362,7 @@ class BankOwner:
         while True:
             cursor, changes = await self._queue.changes(cursor, CHANGE_WAIT_S)
             woken = {change.run_id for change in changes if change.kind == "completed"}
-            for run_id in woken & wakers.keys() if changes else wakers.keys():
+            for run_id in woken & wakers.keys():
                 wakers[run_id].set()
 
     async def search(self, query: BankQuery) -> list[Hit]:
@@ -393,4 +393,7 @@ async def _commit_when_woken(lane: Lane, waker: asyncio.Event) -> None:
         waker.clear()
         await lane.commit_ready()
         await lane.compact_when_due()
-        await waker.wait()
+        # Looks again by itself: a hint may be lost while others, of other runs, never cease.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CHANGE_WAIT_S):
+                await waker.wait()

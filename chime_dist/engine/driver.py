@@ -21,6 +21,7 @@ from chime_dist.core.journal import parse_line
 from chime_dist.core.window import Admission, InfraStreak
 from chime_dist.engine.control import Standing, Steering
 from chime_dist.engine.plan import RunPlan
+from chime_dist.engine.resume import require_rows
 from chime_dist.errors import JournalError
 from chime_dist.ports import Appended, Change, Clock, Journal, Queue, RecordStore
 
@@ -158,8 +159,8 @@ class Driver:
         """Set by ``stop``: the workers should claim no more either."""
 
     def stop(self, ending: Ending, reason: str = "") -> Ending:
-        """Admit no more; ``run`` returns when the open units have ended, or with ``drained``. The first ending
-        stands, and is the answer."""
+        """Admit no more; ``run`` returns when open units have ended, or with ``drained``. The first ending stands,
+        and is the answer."""
         if self._ending is None:
             log.warning("driver.stopping", ending=ending.value, reason=reason)
             self._ending, self.reason = ending, reason
@@ -211,10 +212,8 @@ class Driver:
         return Ending.INCOMPLETE if any(owed) else Ending.COMPLETE
 
     async def _owed(self, run: _Run) -> bool:
-        if not run.finished:
-            return True
         settled = await self._records.settled(run.plan.run_id)
-        return any(key not in settled for key in run.plan.eval_keys())
+        return not run.finished or not settled.issuperset(run.plan.eval_keys())
 
     async def _report(self) -> None:
         self._on_progress([await self._progress(run) for run in self._runs.values()])
@@ -251,10 +250,11 @@ class Driver:
         run.owed = [index for index, key in enumerate(plan.eval_keys()) if key not in run.settled]
         run.evaluated = len(plan.eval) - len(run.owed)
         await self._follow(run)
+        head = run.admission.head
+        if not self._is_cancelled(run):
+            require_rows(plan, head, run.committed_empty, run.settled)
         await self._advance(run)
-        log.info(
-            "run.opened", run=plan.run_id, head=run.admission.head, total=plan.shape.total, owed=len(run.owed)
-        )
+        log.info("run.opened", run=plan.run_id, head=head, total=plan.shape.total, owed=len(run.owed))
 
     async def _admit(self) -> None:
         free = self._steering.slots - sum(len(run.in_flight) for run in self._runs.values())

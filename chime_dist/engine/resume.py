@@ -6,6 +6,7 @@ a crash one may be ahead; if they differ in any shared line there is no truth le
 
 from __future__ import annotations
 
+from collections.abc import Set
 from itertools import zip_longest
 
 import structlog
@@ -13,7 +14,8 @@ import structlog
 from chime_dist import faults
 from chime_dist.core.episode import Outcome
 from chime_dist.core.journal import verified
-from chime_dist.errors import JournalError
+from chime_dist.engine.plan import RunPlan
+from chime_dist.errors import JournalError, RunDirectoryError
 from chime_dist.ports import Appended, Journal, Queue
 
 log = structlog.get_logger()
@@ -55,6 +57,21 @@ async def _extend(run_id: str, target: Journal, lines: list[str], start: int) ->
             raise JournalError(f"run {run_id}: position {position} could not be restored: {answer.value}")
         faults.reached("resume.restored")
     log.warning("journal.extended", run=run_id, journal=type(target).__name__, start=start, head=len(lines))
+
+
+def require_rows(plan: RunPlan, head: int, empty: int, settled: Set[str]) -> None:
+    """Raise RunDirectoryError where a committed position lost its final record: nothing would ever run it again.
+
+    ``head`` positions are committed, ``empty`` of them as infra, which leaves no final record; ``settled`` are the
+    keys of units that have one.
+    """
+    lost = [unit.position for unit in map(plan.train_unit, range(head)) if unit.key not in settled]
+    if len(lost) > empty:
+        raise RunDirectoryError(
+            f"run {plan.run_id}: {head - empty} train positions were committed with an outcome, and episodes.jsonl"
+            f" has a final row of {head - len(lost)}; the first without one is {lost[0]}. Restore the file from a"
+            f" backup; or fork the run there (`ctl requeue --fork-at {lost[0]}`) and give it up (`ctl cancel`)"
+        )
 
 
 async def drop_infra(queue: Queue, run_id: str, head: int, window: int) -> None:

@@ -18,6 +18,7 @@ class Stateless:
     name: str
     collections: Mapping[str, tuple[str, ...]] = {}
     max_window: int | None = None
+    schemas: Mapping[Role, tuple[str, ...]] = {}
 
     def calls(self, steps: int) -> Mapping[Role, int]:
         """None beside the executor's."""

@@ -150,6 +150,9 @@ class Method(Protocol):
     max_window: int | None
     """Largest window the method's commits are sound for; None for any. 1 where what an episode read must still be
     the newest when it is committed."""
+    schemas: Mapping[Role, tuple[str, ...]]
+    """Schemas (``Turn.schema_name``) that an episode's replies have to follow, by role, beside the executor's: a
+    backbone is tried for them before a start. Empty where all replies are free text."""
 
     def calls(self, steps: int) -> Mapping[Role, int]:
         """Model turns of an episode of ``steps`` executor steps (at least 1) by role, beside the executor's own.

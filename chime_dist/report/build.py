@@ -94,7 +94,7 @@ def _over_benchmarks(scores: Sequence[Score], one_row_each: bool) -> BenchmarkMe
 
 def _problems(row: Row, options: ReportOptions) -> Iterator[Problem]:
     name = f"{row.benchmark} / {row.backbone} / {row.method}"
-    resume = f"finish with `{options.program} resume {options.directory}`"
+    resume = f"finish with `{options.command('resume', options.directory)}`"
     lines = {line.ordering: line for line in row.runs}
     for ordering in options.orderings:
         where = f"{name}, ordering {ordering}"

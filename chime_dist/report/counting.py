@@ -79,6 +79,6 @@ def _eval_memory(run: RunResults, options: ReportOptions) -> EvalMemory:
         raise JournalError(
             f"{run.run_id}: the bank changed during eval (digest {before} before, {after} after), but eval memory"
             " is frozen (R5); its eval numbers mean nothing, check the bank with"
-            f" `{options.program} bank verify {options.directory} {run.run_id}`"
+            f" `{options.command('bank', 'verify', options.directory, run.run_id)}`"
         )
     return "frozen"

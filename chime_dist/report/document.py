@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Literal
@@ -30,7 +31,7 @@ class ReportOptions(Frozen):
     directory: str
     """The launch's run directory, as a person would type it; only named in hints."""
     program: str = "chime-dist"
-    """This program, as a person would type it; likewise."""
+    """This program, as a shell takes it; likewise."""
     denominator: Denominator = "scored"
     train_metric: TrainMetric = "selected"
     """Which train accuracy enters the averages over benchmarks; the rows show both (R6)."""
@@ -45,6 +46,10 @@ class ReportOptions(Frozen):
     @classmethod
     def _ascending(cls, orderings: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(set(orderings)))
+
+    def command(self, *words: str) -> str:
+        """A command line of this program, ready to be pasted."""
+        return f"{self.program} {shlex.join(words)}"
 
     @property
     def k(self) -> int:

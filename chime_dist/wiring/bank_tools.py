@@ -58,7 +58,7 @@ def recorded_embedder(model: EmbedderModel) -> BankEmbedder:
         model=Path(model.model).name if local else model.model,
         dim=model.dim,
         query_prompt=model.query_prompt,
-        max_tokens=model.max_length if local else None,
+        max_tokens=model.max_length,
     )
 
 

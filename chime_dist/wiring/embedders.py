@@ -54,6 +54,7 @@ def _http_embedder(spec: LaunchSpec, model: EmbedderModel) -> HttpEmbedder:
         api_key=SecretStr(key.reveal()) if key is not None else None,
         headers={name: SecretStr(value.reveal()) for name, value in headers.items()},
         batch_size=model.batch_size,
+        max_tokens=model.max_length,
         budget_s=run.episode.deadline_s,
         retry=run.requests,
     )

@@ -39,7 +39,7 @@ class Pluggable(Protocol):
 
 _PARTS: Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "method": (
-        ("name", "collections", "max_window"),
+        ("name", "collections", "max_window", "schemas"),
         ("calls", "prepare", "finish"),
         ("attempt", "reflect", "answer", "fallback"),
     ),

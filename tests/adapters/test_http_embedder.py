@@ -265,6 +265,48 @@ async def test_unembeddable_texts_are_refused_before_anything_is_sent() -> None:
     assert endpoint.asked == []
 
 
+async def test_what_is_longer_than_the_limit_is_cut_and_counted() -> None:
+    """F5, R11: a quarter of the ASCII characters and all others, prompt included; no text enters a log."""
+    async with talking_to(well, max_tokens=4, query_prompt="q: ") as (embedder, endpoint, _):
+        with capture_logs() as logs:
+            assert len(await embedder.embed(["x" * 16, "y" * 17, "长" * 5], "document")) == 3
+            await embedder.embed(["z" * 14], "query")
+    assert endpoint.asked == [["x" * 16, "y" * 16, "长" * 4], ["q: " + "z" * 13]]
+    assert embedder.truncated == 3
+    assert [event["event"] for event in logs] == ["embedding.truncated"] * 3
+    assert "yyyy" not in str(logs)
+
+
+def takes(characters: int) -> Answer:
+    """A server with a context of so many characters."""
+
+    def answer(texts: list[str]) -> web.StreamResponse:
+        if all(len(text) <= characters for text in texts):
+            return well(texts)
+        message = f"This model's maximum context length is {characters} tokens."
+        return web.json_response({"error": {"message": message}}, status=400)
+
+    return answer
+
+
+async def test_a_text_that_the_server_finds_too_long_is_halved_and_its_company_is_not() -> None:
+    """F3, F5: a text has the same vector alone and in any batch."""
+    texts = ["a", "b" * 40, "ccc"]
+    async with talking_to(takes(10), batch_size=3) as (embedder, endpoint, clock):
+        together = await embedder.embed(texts, "document")
+        alone = [vector for text in texts for vector in await embedder.embed([text], "document")]
+    assert together == alone == [vector("a"), vector("b" * 10), vector("ccc")]
+    assert endpoint.asked[:6] == [texts, ["a"], ["b" * 40], ["b" * 20], ["b" * 10], ["ccc"]]
+    assert (embedder.truncated, clock.waits) == (4, [])
+
+
+async def test_a_server_that_finds_everything_too_long_is_given_up() -> None:
+    async with talking_to(takes(0)) as (embedder, endpoint, _):
+        with pytest.raises(EmbeddingError, match="m: context_overflow"):
+            await embedder.embed(["bbbb"], "document")
+    assert endpoint.asked == [["bbbb"], ["bb"], ["b"]]
+
+
 async def test_an_endless_reply_is_refused() -> None:
     async with talking_to(well, max_response_bytes=20) as (embedder, _, _):
         with pytest.raises(EmbeddingError, match="exceeds 20 bytes"):
@@ -282,7 +324,7 @@ async def test_a_launch_builds_it_from_its_config(tmp_path: Path) -> None:
         benchmark=Component(name="b"),
         method=Component(name="m"),
         backbone=BackboneModel(name="x", model="x"),
-        embedder=EmbedderModel(kind="http", model="m", dim=3, query_prompt="q: ", batch_size=1),
+        embedder=EmbedderModel(kind="http", model="m", dim=3, query_prompt="q: ", batch_size=1, max_length=2),
         ordering=0,
     )
     endpoint = Endpoint((well,))
@@ -291,8 +333,8 @@ async def test_a_launch_builds_it_from_its_config(tmp_path: Path) -> None:
         cluster = ClusterConfig(endpoints={"embedder": here})
         spec = services.LaunchSpec("launch", tmp_path, tmp_path, {"run": run}, cluster, {})
         embedder = await embedders.embedder(spec)
-        assert await embedder.embed(["a", "bb"], "query") == [vector("q: a"), vector("q: bb")]
-    assert (endpoint.asked, endpoint.keys[0]) == ([["q: a"], ["q: bb"]], "Bearer key")
+        assert await embedder.embed(["a", "bb" * 9], "query") == [vector("q: a"), vector("q: bbbbb")]
+    assert (endpoint.asked, endpoint.keys[0]) == ([["q: a"], ["q: bbbbb"]], "Bearer key")
     assert embedder.fingerprint == EmbedderFingerprint(model="m", dim=3, query_prompt="q: ")
     nowhere = services.LaunchSpec("launch", tmp_path, tmp_path, {"run": run}, ClusterConfig(), {})
     with pytest.raises(ConfigError, match=r"cluster\.endpoints\.embedder"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -50,13 +49,9 @@ def inhabitants(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    """Where processes come from, and what Ray leaves of its sessions goes."""
-    # Short, because sockets are in it; the last of Ray's processes may still write there.
-    with (
-        tempfile.TemporaryDirectory(prefix="cd-", ignore_cleanup_errors=True) as sessions,
-        Nursery({"RAY_TMPDIR": sessions}) as nursery,
-    ):
+def nursery(ray_sessions: None) -> Iterator[Nursery]:
+    """Where processes come from."""
+    with Nursery() as nursery:
         yield nursery
 
 

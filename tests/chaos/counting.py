@@ -19,11 +19,14 @@ from chime_dist.adapters.models.scripted import ScriptedBackbone
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.cli.app import main as command_line
 from chime_dist.core.model_call import ChatReply, ChatRequest
+from chime_dist.engine import driver
 
 CALLS = "calls.txt"
 
 PATIENCE = "CHIME_DRILL_PATIENCE_S"
 """The environment variable with the seconds that a silent Redis is waited for, instead of half a minute."""
+RECHECK = "CHIME_DRILL_RECHECK_S"
+"""The one with the seconds between two looks of the driver at what the queue still knows."""
 LARGEST_FILE = "CHIME_DRILL_LARGEST_FILE"
 """The one with the bytes that a file of the process may have."""
 CLOCK = "CHIME_DRILL_CLOCK"
@@ -55,6 +58,8 @@ def chime_dist(*arguments: str) -> None:
     count_calls()
     if patience := os.environ.get(PATIENCE):
         RedisConnection.__init__.__defaults__ = (float(patience),)
+    if recheck := os.environ.get(RECHECK):
+        driver.RECHECK_S = float(recheck)
     if largest := os.environ.get(LARGEST_FILE):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(largest), resource.RLIM_INFINITY))
     if seed := os.environ.get(CLOCK):

@@ -35,17 +35,9 @@ _PR_SET_PDEATHSIG = 1
 class Nursery:
     """The forking process, as a test sees it. A context manager; what still runs at its end is killed."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """``environment``: what every child has in addition to this process's."""
-        self._environment = dict(environment or {})
-
     def __enter__(self) -> Nursery:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.nursery"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **self._environment},
+            [sys.executable, "-m", "tests.chaos.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         return self
 

@@ -33,7 +33,7 @@ def assert_rows_are_whole(sweep: Sweep) -> None:
             json.loads(line)
 
 
-@pytest.mark.parametrize("largest", [4_000, 16_000, 30_000])
+@pytest.mark.parametrize("largest", [8_000, 16_000, 30_000])
 async def test_a_full_disk_stops_the_launch_and_costs_no_row(
     nursery: Nursery, calm: Undisturbed, tmp_path: Path, redis_server: EmbeddedRedis, largest: int
 ) -> None:

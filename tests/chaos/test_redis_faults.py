@@ -142,7 +142,7 @@ async def test_a_live_launch_notices_what_its_server_forgot(
     and says why; it never waits for ever for what nobody knows any more."""
     server = await EmbeddedRedis.start(tmp_path / "redis")
     sweep = Sweep.prepare(nursery, tmp_path / "sweep", redis=server.url)
-    child = sweep.start({"CHIME_FAULT_STOP": point})
+    child = sweep.start({"CHIME_FAULT_STOP": point, "CHIME_DRILL_RECHECK_S": "0.5"})
     await eventually(lambda: child.stopped)
     await kill(server)
     cut(tmp_path / "redis", command, 1.0)

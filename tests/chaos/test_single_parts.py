@@ -66,7 +66,10 @@ async def test_a_worker_killed_at_any_point_costs_a_lease_and_nothing_else(
 ) -> None:
     """C8, D1: the units it held are delivered again; finished ones are recognised from the records."""
     fleet = prepared(nursery, tmp_path / "sweep", redis_server)
-    fleet.start_all(worker_0={"CHIME_FAULT": f"{point}:{time_}"})
+    # Alone at first: another worker might leave it too little to get as far as that.
+    fleet.start_all(workers=1, worker_0={"CHIME_FAULT": f"{point}:{time_}"})
+    await eventually(lambda: fleet.parts["0"].code() is not None, fleet.parts[DRIVER])
+    fleet.start("1")
     assert await asyncio.to_thread(fleet.keep_up) == 0, fleet.parts[DRIVER].said
     assert fleet.deaths["0"] == 1
     fleet.sweep.assert_as_if_nothing_had_happened(calm)

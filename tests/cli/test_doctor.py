@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -168,6 +169,30 @@ async def test_a_backbone_is_asked_in_every_form_that_its_roles_need(program: Pr
     assert (found[TOOLS]["what"], found[SCHEMA]["what"]) == ("called the tool", "followed the schema")
 
 
+async def test_a_planner_that_has_to_follow_schemas_is_tried_for_them_once(program: Program) -> None:
+    """A9: todoevolve has no gate; a planner whose schemas nobody enforces would fall back in every episode."""
+    planner = "backbone m, schema design, outline, revise (asked by planner)"
+    for behaviour, level in ((serves(), "ok"), (serves(schema=completion("It is 7.")), "problem")):
+        async with StubServer([behaviour]) as server:
+            sweep = LOCAL.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{server.url}'}}")
+            file = program.write(sweep.replace("methods: [chime]", "methods: [todoevolve]"))
+            found = await asyncio.to_thread(examined, program, file)
+            assert (found[planner]["level"], len(server.payloads)) == (level, 3)
+
+
+async def test_forms_that_are_enforced_differently_are_tried_apart(program: Program) -> None:
+    """A schema that is not enforced is not tried; who asks freely, like no_plan, is not tried for any."""
+    switched = "name: m, structured_output_by_schema: {design: none}"
+    async with StubServer([serves()]) as server:
+        sweep = LOCAL.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{server.url}'}}")
+        file = program.write(
+            sweep.replace("methods: [chime]", "methods: [todoevolve, no_plan]").replace("name: m", switched)
+        )
+        found = await asyncio.to_thread(examined, program, file)
+    assert found["backbone m, schema design (asked by planner)"]["what"].startswith("structured output is off")
+    assert found["backbone m, schema outline, revise (asked by planner)"]["what"] == "followed the schema"
+
+
 REFUSAL = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
 
 
@@ -232,6 +257,21 @@ def test_a_launch_without_its_driver_is_to_be_resumed(program: Program, launch: 
     launch.set_status("paused", now=datetime.now(UTC), reason="3 train positions in a row ended infra")
     driver = examined(program, launch.path)["driver"]
     assert driver["what"].endswith("it is paused: 3 train positions in a row ended infra")
+
+
+def test_what_is_to_be_done_can_be_pasted_however_the_program_was_called(
+    program: Program, launch: LaunchDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checks name the command, and only the command line knows what this program is called."""
+    run = launch.run(run_of(launch, "chime"))
+    run.journal.write_bytes(run.journal.read_bytes().replace(b"success", b"failure", 1))
+    launch.set_status("running", now=datetime.now(UTC))
+    monkeypatch.setattr(sys, "argv", ["/opt/elsewhere/chime-dist"])
+    found = examined(program, launch.path)
+    assert found["driver"]["command"] == ["resume", str(launch.path)]
+    assert found["driver"]["fix"] == f"/opt/elsewhere/chime-dist resume {launch.path}"
+    look = f"look closer with: /opt/elsewhere/chime-dist bank verify {launch.path} {run.run_id}"
+    assert found[f"journal of {run.run_id}"]["fix"] == look
 
 
 def test_damage_is_a_problem_and_not_a_crash(program: Program, launch: LaunchDirectory) -> None:

@@ -17,9 +17,12 @@ import pytest
 from rich.console import Console
 
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
 from chime_dist.cli import watching
 from chime_dist.cli.progress import Pace
 from chime_dist.cli.watch_view import watch_view
+from chime_dist.errors import BenchmarkError
+from chime_dist.ports import Environment
 from chime_dist.wiring.watching import Observer
 from tests.cli.conftest import CHIME_EPISODES, NO_PLAN_EPISODES, Program, run_of
 from tests.cli.test_ctl import PATIENCE_S, SWEEP, sweeping
@@ -97,6 +100,45 @@ def test_a_finished_launch_shows_its_end(program: Program, launch: LaunchDirecto
     assert document["spent"]["tokens"] == tokens
     scored = [sum(phase[name] for phase in shown) for name in ("success", "failure")]
     assert document["success_rate"] == pytest.approx(scored[0] / sum(scored))
+
+
+EMPTY = """\
+name: empty
+benchmarks: [{name: credit_world, families: 1, tasks_per_family: 6, steps: 1}]
+methods: [chime]
+backbones: [{name: m, scripted: {script: credit_world}}]
+orderings: [0]
+embedder: {kind: hashing, dim: 32}
+protocol: {epochs: 1, window: 2}
+cluster:
+  slots: 2
+  endpoints: {m: {kind: scripted}}
+"""
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_complete_launch_with_positions_committed_empty_ends_as_its_driver_did(
+    program: Program, monkeypatch: pytest.MonkeyPatch, broken: int
+) -> None:
+    """G3, H1: nothing is owed and numbers are missing; ``sweep``, ``resume``, ``report``, ``watch`` say so."""
+    opened, shown = CreditWorld.open, list[str]()
+
+    async def open_(world: CreditWorld, task: str) -> Environment:
+        shown.append(task)
+        if broken and task == shown[0]:
+            raise BenchmarkError("the simulator crashed")
+        return await opened(world, task)
+
+    monkeypatch.setattr(CreditWorld, "open", open_)
+    code = 3 if broken else 0
+    assert program("sweep", program.write(EMPTY)).exit_code == code
+    told = program("watch", "runs/latest")
+    assert told.exit_code == code
+    [document] = _documents(program("watch", "runs/latest", "--json").stdout)
+    assert (document["state"], document["exit_code"]) == ("complete", code)
+    assert ("1 position committed empty will have no score" in told.stdout) is bool(broken)
+    for words in (("report", "runs/latest"), ("resume", "runs/latest")):
+        assert program(*words).exit_code == code
 
 
 @pytest.mark.parametrize(("state", "code"), [("preempted", 75), ("incomplete", 3), ("paused", 3)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from chime_dist.core.bank import BankState, Event, ItemId, apply
 from chime_dist.core.vector import Vector
 from chime_dist.errors import ServiceError
+from chime_dist.ports import BankStore
 from tests.contract.banks import (
     DIM,
     EAST,
@@ -29,6 +32,7 @@ from tests.contract.banks import (
     similarities_of,
     vector,
 )
+from tests.contract.folders import quick_folder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning"),
@@ -89,6 +93,13 @@ def _random_history(commits: list[list[tuple[str, str, dict[str, Vector], int]]]
     return states
 
 
+@asynccontextmanager
+async def _quick_store(kind: str) -> AsyncIterator[BankStore]:
+    with quick_folder() as folder:
+        async with bank_store(kind, folder) as store:
+            yield store
+
+
 @pytest.mark.parametrize("kind", _KINDS)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
@@ -99,7 +110,6 @@ def _random_history(commits: list[list[tuple[str, str, dict[str, Vector], int]]]
 )
 async def test_candidates_hold_the_best_at_every_version(
     kind: str,
-    tmp_path_factory: pytest.TempPathFactory,
     commits: list[list[tuple[str, str, dict[str, Vector], int]]],
     query: Vector,
     limit: int,
@@ -107,7 +117,7 @@ async def test_candidates_hold_the_best_at_every_version(
 ) -> None:
     """R12, R13: at every version, past ones too, nothing of the exact answer is missing and nothing is far off."""
     states = _random_history(commits)
-    async with bank_store(kind, tmp_path_factory.mktemp("bank")) as store:
+    async with _quick_store(kind) as store:
         await opened(store, states)
         for state in states:
             for collection, name in [("plan", "c"), ("exec", "c"), ("plan", "e"), ("exec", "unheard of")]:
@@ -130,7 +140,6 @@ async def test_candidates_hold_the_best_at_every_version(
 )
 async def test_compactions_never_change_the_answer_of_a_version_that_is_kept(
     kind: str,
-    tmp_path_factory: pytest.TempPathFactory,
     commits: list[list[tuple[str, str, dict[str, Vector], int]]],
     keeps: list[set[int] | None],
     query: Vector,
@@ -139,7 +148,7 @@ async def test_compactions_never_change_the_answer_of_a_version_that_is_kept(
     """R7: compacted after any commits, keeping any versions; the others are refused, never answered wrongly."""
     states = _random_history(commits)
     readable: set[int] = {0}
-    async with bank_store(kind, tmp_path_factory.mktemp("bank")) as store:
+    async with _quick_store(kind) as store:
         await opened(store, states[:1])
         for (before, after), keep in zip(itertools.pairwise(states), keeps, strict=False):
             await store.project(NAMESPACE, after.version, before, after)

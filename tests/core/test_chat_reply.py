@@ -51,6 +51,7 @@ def test_a_plain_completion_is_read_with_its_usage() -> None:
         ([], Usage(calls=1)),
         ({"prompt_tokens": None, "completion_tokens": True}, Usage(calls=1)),
         ({"prompt_tokens": -4, "completion_tokens": "7"}, Usage(calls=1)),
+        ({"prompt_tokens": 10**400, "completion_tokens": 10**9}, Usage(calls=1)),
         ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 5}, Usage(calls=1, prompt_tokens=9, cached_tokens=5)),
         ({"prompt_tokens": 9, "prompt_tokens_details": None}, Usage(calls=1, prompt_tokens=9)),
     ],
@@ -141,6 +142,10 @@ def test_a_context_overflow_hidden_under_200_is_still_one() -> None:
         ({"content": "<think>\nso 42\n</think>\n\nIt is 42."}, "It is 42."),
         ({"content": "<think>cut in the middle of"}, ""),
         ({"content": "use <think> tags"}, "use <think> tags"),
+        ({"content": "so 42\n</think>\n\nIt is 42."}, "It is 42."),
+        ({"content": "<think>and </think> then</think>"}, "then</think>"),
+        ({"content": "put <think> before </think>"}, "put <think> before </think>"),
+        ({"content": '{"answer": "it ends with </think>"}'}, '{"answer": "it ends with </think>"}'),
         ({"content": "broken \ud83d end"}, "broken � end"),
     ],
 )
@@ -169,6 +174,7 @@ def test_half_an_emoji_is_replaced_wherever_a_reply_has_one() -> None:
         ({"content": "", "reasoning_content": "so 42"}, "so 42"),
         ({"content": None, "reasoning": "so 42"}, "so 42"),
         ({"content": "<think>so 42</think>"}, "so 42"),
+        ({"content": "so 42</think>"}, "so 42"),
         ({"content": "42", "reasoning": "so"}, "42"),
         ({"content": None, "reasoning": None}, ""),
     ],
@@ -264,6 +270,8 @@ OVERFLOWS = [
     "Your input exceeds the context window of this model.",
     "Range of input length should be [1, 129024]",
     "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 10 `max_new_tokens`",
+    "Input validation error: `inputs` must have less than 512 tokens. Given: 600",
+    "input (600 tokens) is too large to process. increase the physical batch size (current batch size: 512)",
 ]
 
 

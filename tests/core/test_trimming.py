@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chime_dist.core.chat_reply import tokens_too_many
 from chime_dist.core.model_call import Turn
-from chime_dist.core.trimming import LEFT_OUT, estimated_tokens, without, without_half
+from chime_dist.core.trimming import LEFT_OUT, estimated_tokens, first_tokens, without, without_half
 
 
 def said(role: str, content: str | None, **more: Any) -> dict[str, Any]:
@@ -127,3 +127,12 @@ def test_how_much_too_long_is_read_from_the_servers_sentence(
     sentence: str, output: int, excess: int | None
 ) -> None:
     assert tokens_too_many(sentence, output) == excess
+
+
+@given(text=st.text(st.sampled_from("ab 长é"), max_size=40), most=st.integers(0, 30))
+def test_a_text_is_cut_at_the_last_place_that_is_within_the_limit(text: str, most: int) -> None:
+    """R11: as long as the estimate allows, and no longer."""
+    kept = first_tokens(text, most)
+    assert text.startswith(kept)
+    assert estimated_tokens(kept) <= most
+    assert kept == text or estimated_tokens(text[: len(kept) + 1]) > most

@@ -64,12 +64,13 @@ class OwnedBank:
     async def commit(self, lane: Lane, upto: int) -> None:
         """Commit every position below ``upto``, as episodes would have proposed them."""
         for position in range(lane.head.version, upto):
-            await self.queue.submit(_proposal(position))
+            await self.queue.submit(proposal(position))
             await lane.commit_ready()
             await lane.compact_when_due()
 
 
-def _proposal(position: int) -> Proposal:
+def proposal(position: int) -> Proposal:
+    """Of a success at the position, as an episode makes it."""
     return Proposal(
         run_id=RUN,
         position=position,

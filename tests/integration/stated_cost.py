@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.prompt_files import load_prompts
 from chime_dist.adapters.directory.trajectory_files import load
 from chime_dist.core.episode import EpisodeTrace, Role
 from chime_dist.methods.a_mapreduce.method import AMapReduce
@@ -18,6 +19,17 @@ from chime_dist.wiring.results import run_config
 def surprises(launch: LaunchDirectory) -> list[str]:
     """A line for every final episode whose calls by role are not the stated ones, or whose end is infra."""
     return [line for run in launch.manifest.runs for line in _surprises(launch, run)]
+
+
+def schemas_asked(launch: LaunchDirectory, run: str) -> set[tuple[str, str]]:
+    """(role, schema) of every captured call that had to follow one."""
+    return {
+        (call.role, call.request.schema_name)
+        for record in EpisodeArchive(launch).finals(run).values()
+        if (episode := load_prompts(launch.run(run), record)) is not None
+        for call in episode.calls
+        if call.request is not None and call.request.response_schema is not None
+    }
 
 
 def _surprises(launch: LaunchDirectory, run: str) -> Iterator[str]:

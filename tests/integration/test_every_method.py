@@ -12,10 +12,11 @@ import pytest
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.methods.chime.options import Ablation
 from chime_dist.report.json_text import to_json
-from chime_dist.wiring.results import launch_report
+from chime_dist.wiring import registry
+from chime_dist.wiring.results import launch_report, run_config
 from tests.integration.every_method import METHODS
 from tests.integration.processes import finish, journals_of, kill_tree, launch_below, start, wait_for_rows
-from tests.integration.stated_cost import surprises
+from tests.integration.stated_cost import schemas_asked, surprises
 
 SWEEP = f"""\
 name: every
@@ -58,7 +59,7 @@ def finished(process: Any, folder: Path) -> LaunchDirectory:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> LaunchDirectory:
     """The sweep as it runs when nobody touches it, in one process without services."""
     folder = prepared(tmp_path_factory.mktemp("calm") / "sweep")
-    return finished(start(["sweep", "sweep.yaml"], folder), folder)
+    return finished(start(["sweep", "sweep.yaml", "--capture-prompts"], folder), folder)
 
 
 def tables(launch: LaunchDirectory) -> Any:
@@ -101,6 +102,19 @@ def test_every_method_and_ablation_runs_in_one_launch(undisturbed: LaunchDirecto
 def test_every_episode_asks_its_models_as_often_as_its_method_states(undisturbed: LaunchDirectory) -> None:
     """R9, R43, R44: calls by role of each of the episodes, train and eval; none ended infra."""
     assert surprises(undisturbed) == []
+
+
+@pytest.mark.slow
+def test_every_schema_that_an_episode_asks_for_is_stated_by_its_method(undisturbed: LaunchDirectory) -> None:
+    """A9: a backbone is tried before a start for what it is stated to be asked for, and for nothing else."""
+    for run in undisturbed.manifest.runs:
+        stated = registry.method(run_config(undisturbed, run).method).schemas
+        expected = {(role.value, name) for role, names in stated.items() for name in names}
+        assert schemas_asked(undisturbed, run) - MERGES == expected
+
+
+MERGES = {("gate", "merge")}
+"""A part of commits, done ahead: where no schema is enforced the texts are joined."""
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.integration.processes import finish, journals_of, launch_below, rows_
 
 SWEEP = """\
 name: ray
-benchmarks: [{{name: credit_world, families: 6, tasks_per_family: 12, steps: 1}}]
+benchmarks: [{{name: credit_world, families: 4, tasks_per_family: 12, steps: 1}}]
 methods: [chime]
 backbones: [{{name: m, scripted: {{script: credit_world}}}}]
 orderings: [0]
@@ -29,6 +29,8 @@ cluster:
 {cluster}"""
 
 RAY = "  redis: embedded\n  qdrant: edge\n  execution: ray\n  ray: {{num_cpus: 2}}\n  workers: {workers}\n"
+TRAIN, EVAL = 32, 16
+"""Tasks of the benchmark's 48."""
 
 
 def chain(folder: Path) -> list[str]:
@@ -70,8 +72,8 @@ def test_sixteen_workers_that_are_killed_at_random_commit_the_same(tmp_path: Pat
     doomed = ["ray::WorkerActor", "ray::BankActor", "ray::WorkerActor", "ray::RecordActor", "ray::WorkerActor"]
     while doomed and process.poll() is None:
         rows = rows_below(folder / "runs")
-        # One death for about every tenth of the run.
-        if rows < 12 * (len(killed) + 1):
+        # One death for about every eighth of the run.
+        if rows < 10 * (len(killed) + 1):
             time.sleep(0.05)
             continue
         members = [p for p in tree(process) if _name(p).startswith(doomed[0])]
@@ -83,7 +85,7 @@ def test_sixteen_workers_that_are_killed_at_random_commit_the_same(tmp_path: Pat
     assert chain(folder) == reference
     final = [row for row in rows_of(launch_below(folder / "runs")) if row["final"]]
     units = [(row["unit"]["phase"], row["unit"]["position"]) for row in final]
-    assert len(units) == len(set(units)) == 2 * 48 + 24
+    assert len(units) == len(set(units)) == 2 * TRAIN + EVAL
 
 
 def _name(process: psutil.Process) -> str:

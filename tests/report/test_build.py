@@ -277,8 +277,10 @@ def test_whether_memory_was_online_or_frozen_is_in_the_report(
 def test_a_bank_that_changed_during_eval_stops_the_report() -> None:
     """R5: the digest is identical before and after eval, or the numbers are not eval numbers."""
     results = run(["+"], "+").model_copy(update={"bank_digest_after_eval": "e" * 64})
-    with pytest.raises(JournalError, match="toy-chime-0: the bank changed during eval"):
-        build_report([results], OPTIONS)
+    options = OPTIONS.model_copy(update={"program": "python -m chime_dist", "directory": "my runs"})
+    command = "`python -m chime_dist bank verify 'my runs' toy-chime-0`"
+    with pytest.raises(JournalError, match=f"toy-chime-0: the bank changed during eval .*{command}"):
+        build_report([results], options)
 
 
 def test_a_short_stream_is_said_not_to_be_the_papers() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
@@ -22,11 +23,13 @@ from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.history import diff
 from chime_dist.core.memory import Stage
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
+from chime_dist.engine.control import Command
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
 from chime_dist.errors import BenchmarkError, ConfigError, FencedError, JournalError, RunDirectoryError
 from chime_dist.methods.chime.method import Chime, ChimeOptions
 from chime_dist.ports import Completed
+from chime_dist.wiring.fork import fork_run
 from chime_dist.wiring.launch import Launch
 from tests.spec.parts import RUN, Memory, PlacedEmbedder, touring, verdict
 from tests.spec.sweeps import TRAIN, journal_of, launched, records_of, resumed, runs_of
@@ -165,6 +168,30 @@ async def test_an_evaluation_is_not_passed_on_to_another_bank(tmp_path: Path) ->
     with pytest.raises(JournalError, match=f"had the digest 0+, and the one of .* has {digest}"):
         await resumed(launch)
     assert folder.evaluation.read_text() == of_another
+
+
+async def test_results_that_were_lost_are_not_taken_for_results_that_never_were(tmp_path: Path) -> None:
+    """H1: rows of committed positions are gone. Nothing would run them again, so a resume refuses, until somebody
+    gives the run up for one that leaves it in front of the loss."""
+    launch = await launched(tmp_path)
+    run = runs_of(launch, "chime")[0]
+    episodes = launch.run(run).episodes
+    rows = episodes.read_text().splitlines(keepends=True)
+    episodes.write_text("".join(row for row in rows if not _is_train(row, 3)))
+    with pytest.raises(
+        RunDirectoryError, match=rf"has a final row of {2 * TRAIN - 1}; the first without one is 3"
+    ):
+        await resumed(launch)
+    fork = await asyncio.to_thread(fork_run, launch, run, 3, now=datetime.now(UTC))
+    cancel = Command(command="cancel", run_id=run, id="1", at="2026-11-30T00:00:00+00:00", by="test")
+    ControlFile(launch).ask(cancel)
+    await resumed(launch)
+    assert len(journal_of(launch, fork)) == 2 * TRAIN
+
+
+def _is_train(row: str, position: int) -> bool:
+    unit = json.loads(row)["unit"]
+    return (unit["phase"], unit["position"]) == ("train", position)
 
 
 async def test_a_launch_has_one_driver_and_a_results_setting_has_one_value(tmp_path: Path) -> None:

@@ -153,11 +153,11 @@ async def test_on_servers_only_the_launchs_own_keys_and_points_go(tmp_path: Path
 async def test_the_documented_user_may_clean_up_after_its_launch(
     tmp_path: Path, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the rights of deploy/redis.conf and no others; the password reaches no file (H6)."""
+    """With the rights of deploy/redis.conf and no others."""
     admin = RedisConnection(server.url)
     await set_user(admin, launch_user())
     monkeypatch.setenv("CHIME_REDIS_URL", f"unix://chime:{PASSWORD}@{admin.address}?db=0")
-    launch = await launched(tmp_path, small("redis: ${CHIME_REDIS_URL}\n  limits: {tokens: 1500}"), Ending.PAUSED)
+    launch = await launched(tmp_path, small("limits: {tokens: 1500}"), Ending.PAUSED, os.environ)
     there = await admin.commands.keys(RedisKeys(launch.id).pattern)
     [found] = await leftovers(launch, results=False)
     assert (found.what, found.amount) == ("keys", len(there))

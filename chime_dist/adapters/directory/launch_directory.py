@@ -322,7 +322,7 @@ def _nearby(path: Path) -> str:
         below = below or _launches_below(folder, "*/*")
         if below:
             return _listed("Launches nearby", below)
-    return "There is no launch nearby; `chime-dist ls` lists those of a runs folder"
+    return "There is no launch nearby; the command ls lists those of a runs folder"
 
 
 def _listed(title: str, launches: list[Path]) -> str:

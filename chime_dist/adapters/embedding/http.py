@@ -1,7 +1,6 @@
 """An embedder behind an OpenAI-compatible ``/embeddings`` endpoint, over aiohttp.
 
-Texts go out in batches, one after the other; each batch is a loop of attempts under ``core.retry``, and every
-attempt is under a single wall-clock timeout. Servers that compute batches together may give a text other last
+Texts go out in batches, one after the other; each batch is a loop of attempts under ``core.retry``. Servers that compute batches together may give a text other last
 bits in other company; inside a process the first vector wins (``CachingEmbedder``), across processes the journal.
 
 ``ports.Embedder`` has no end of life, so connections live as long as one ``embed`` call. Texts and keys never
@@ -10,7 +9,6 @@ enter a log event or an error.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -21,13 +19,15 @@ import numpy as np
 import structlog
 from pydantic import Field, SecretStr, field_validator
 
-from chime_dist.core.chat_reply import classify_failure
+from chime_dist.adapters.json_post import open_session, posted, secret_values
+from chime_dist.core.canonical import sha256_hex
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.embedding import embeddable_all, embedded
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.retry import Attempt, GiveUp, RetryPolicy, retry_after_seconds
-from chime_dist.core.text import whole_characters
+from chime_dist.core.retry import Attempt, GiveUp, RetryPolicy
+from chime_dist.core.text import is_visible, whole_characters
+from chime_dist.core.trimming import first_tokens
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BackboneError, EmbeddingError
 from chime_dist.ports import Clock, EmbedderFingerprint
@@ -52,6 +52,9 @@ class HttpEmbedderSettings(Frozen):
     """Additional request headers; their values are treated as secrets."""
     batch_size: int = Field(default=16, ge=1)
     """Most texts in one request (R11)."""
+    max_tokens: int = Field(default=16_384, ge=1)
+    """[U] Longer texts are cut (R11), prompt included, as ``core.trimming.estimated_tokens`` counts: of a server's
+    own tokenizer no more is known than that it refuses."""
     budget_s: float = Field(default=3600.0, gt=0)
     """Wall clock of one ``embed`` call, all batches, retries and waits included, in seconds."""
     retry: RetryPolicy = RetryPolicy()
@@ -72,13 +75,14 @@ class HttpEmbedderSettings(Frozen):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for redaction."""
-        held = [self.api_key] if self.api_key is not None else []
-        values = (secret.get_secret_value() for secret in [*held, *self.headers.values()])
-        return tuple(value for value in values if value)
+        return secret_values(self.api_key, self.headers)
 
 
 class HttpEmbedder:
-    """Implements ``ports.Embedder``. ``uniform`` draws the retry jitter from [0, 1)."""
+    """Implements ``ports.Embedder``. ``uniform`` draws the retry jitter from [0, 1).
+
+    ``truncated`` counts texts that were cut (F5).
+    """
 
     def __init__(
         self, settings: HttpEmbedderSettings, clock: Clock, uniform: Callable[[], float] = random.random
@@ -90,6 +94,7 @@ class HttpEmbedder:
         self._fingerprint = EmbedderFingerprint(
             model=settings.model, dim=settings.dim, query_prompt=settings.query_prompt
         )
+        self.truncated = 0
 
     @property
     def fingerprint(self) -> EmbedderFingerprint:
@@ -103,19 +108,57 @@ class HttpEmbedder:
         ``budget_s``, a reply without exactly one finite vector of ``dim`` components for each text.
         """
         prompt = self._fingerprint.query_prompt if kind == "query" else ""
-        ready = [prompt + text for text in embeddable_all(texts)]
+        ready = [self._cut(prompt + text) for text in embeddable_all(texts)]
         deadline = Deadline.after(self._settings.budget_s, self._clock.monotonic)
         vectors: list[Vector] = []
         if ready:
-            async with self._session() as session:
-                for start in range(0, len(ready), self._settings.batch_size):
-                    batch = ready[start : start + self._settings.batch_size]
-                    content = await self._posted(session, batch, deadline)
-                    vectors += self._read(content, len(batch), start)
+            settings = self._settings
+            async with open_session(
+                settings.api_key,
+                settings.headers,
+                connect_timeout_s=settings.connect_timeout_s,
+                trust_env=settings.trust_env,
+            ) as session:
+                for start in range(0, len(ready), settings.batch_size):
+                    batch = ready[start : start + settings.batch_size]
+                    vectors += await self._embedded(session, batch, start, deadline)
         return vectors
 
+    async def _embedded(
+        self, session: aiohttp.ClientSession, batch: Sequence[str], start: int, deadline: Deadline
+    ) -> list[Vector]:
+        """The vectors of one batch; ``start`` is the 0-based index of its first text.
+
+        Where the server finds it too long, its texts are asked for one by one, and one that is too long by itself
+        loses its second half: what is left of a text does not depend on its company.
+        """
+        try:
+            content = await self._posted(session, batch, deadline)
+        except BackboneError as error:
+            if len(batch) > 1:
+                alone = [await self._embedded(session, [text], start + n, deadline) for n, text in enumerate(batch)]
+                return [vector for vectors in alone for vector in vectors]
+            half = batch[0][: len(batch[0]) // 2]
+            if not is_visible(half):
+                raise self._failed(error, 1) from None
+            self._note_truncation(batch[0], half)
+            return await self._embedded(session, [half], start, deadline)
+        return self._read(content, len(batch), start)
+
+    def _cut(self, text: str) -> str:
+        kept = first_tokens(text, self._settings.max_tokens)
+        if len(kept) < len(text):
+            self._note_truncation(text, kept)
+        return kept
+
+    def _note_truncation(self, text: str, kept: str) -> None:
+        self.truncated += 1
+        log.warning(
+            "embedding.truncated", text_sha256=sha256_hex(text), characters=len(text), kept_characters=len(kept)
+        )
+
     async def _posted(self, session: aiohttp.ClientSession, batch: Sequence[str], deadline: Deadline) -> bytes:
-        """The body of a reply with status 200."""
+        """The body of a reply with status 200. Raises BackboneError ``context_overflow`` where it is too long."""
         policy, failures = self._settings.retry, 0
         last = BackboneError(f"no reply within {self._settings.budget_s:g} s", "budget")
         while True:
@@ -125,6 +168,8 @@ class HttpEmbedder:
             try:
                 return await self._attempt(session, batch, attempt)
             except BackboneError as error:
+                if error.code == "context_overflow":
+                    raise
                 failures, last = failures + 1, error
             then = policy.after_failure(
                 failures,
@@ -147,45 +192,13 @@ class HttpEmbedder:
 
     async def _attempt(self, session: aiohttp.ClientSession, batch: Sequence[str], attempt: Attempt) -> bytes:
         body = json.dumps({"model": self._settings.model, "input": list(batch)}, ensure_ascii=False)
-        try:
-            async with (
-                asyncio.timeout(attempt.timeout_s),
-                session.post(self._url, data=body.encode(), allow_redirects=False) as response,
-            ):
-                content = await self._received(response)
-        except aiohttp.ServerTimeoutError:
-            raise BackboneError("no connection in time", "unreachable", retriable=True) from None
-        except TimeoutError:
-            message = f"no complete reply within {attempt.timeout_s:g} s"
-            raise BackboneError(message, "timeout", retriable=True) from None
-        except (aiohttp.ClientError, OSError) as error:
-            # The error's own text may show request headers; its type says what happened.
-            message = f"the connection failed ({type(error).__name__})"
-            raise BackboneError(message, "unreachable", retriable=True) from None
-        if response.status == 200:
-            return content
-        wait = retry_after_seconds(response.headers.get("Retry-After"), self._clock.now())
-        raise classify_failure(response.status, content, wait)
-
-    async def _received(self, response: aiohttp.ClientResponse) -> bytes:
-        content, limit = bytearray(), self._settings.max_response_bytes
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > limit:
-                raise BackboneError(f"the reply exceeds {limit} bytes", "server_error", response.status)
-        return bytes(content)
-
-    def _session(self) -> aiohttp.ClientSession:
-        settings = self._settings
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        headers |= {name: value.get_secret_value() for name, value in settings.headers.items()}
-        if settings.api_key is not None:
-            headers["Authorization"] = f"Bearer {settings.api_key.get_secret_value()}"
-        return aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=headers,
-            trust_env=settings.trust_env,
+        return await posted(
+            session,
+            self._url,
+            body.encode(),
+            timeout_s=attempt.timeout_s,
+            most_bytes=self._settings.max_response_bytes,
+            now=self._clock.now,
         )
 
     def _read(self, content: bytes, count: int, start: int) -> list[Vector]:

@@ -24,13 +24,14 @@ from weakref import WeakKeyDictionary
 import aiohttp
 import structlog
 
+from chime_dist.adapters.json_post import open_session, posted
 from chime_dist.adapters.local.pacer import LocalPacer
 from chime_dist.adapters.models.chat_request import ChatSettings, request_body
-from chime_dist.core.chat_reply import classify_failure, fitting_max_tokens, read_completion
+from chime_dist.core.chat_reply import fitting_max_tokens, read_completion
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.core.pacing import PaceLimits, Pauses
-from chime_dist.core.retry import Attempt, GiveUp, retry_after_seconds
+from chime_dist.core.retry import Attempt, GiveUp
 from chime_dist.core.text import whole_characters
 from chime_dist.errors import BackboneError, ServiceError
 from chime_dist.ports import Clock, Pacer
@@ -184,53 +185,29 @@ class ChatBackbone:
     async def _post(self, call: _Call, attempt: Attempt) -> ChatReply:
         body = call.body()
         call.requests += 1
-        try:
-            async with (
-                asyncio.timeout(attempt.timeout_s),
-                self._session().post(
-                    self._url, data=body, headers=call.headers, allow_redirects=False
-                ) as response,
-            ):
-                content = await self._read(response)
-        except aiohttp.ServerTimeoutError:
-            raise BackboneError("no connection in time", "unreachable", retriable=True) from None
-        except TimeoutError:
-            message = f"no complete reply within {attempt.timeout_s:g} s"
-            raise BackboneError(message, "timeout", retriable=True) from None
-        except (aiohttp.ClientError, OSError) as error:
-            # The error's own text may show request headers; its type says what happened.
-            message = f"the connection failed ({type(error).__name__})"
-            raise BackboneError(message, "unreachable", retriable=True) from None
-        if response.status == 200:
-            return read_completion(content, reasoning_is_text=self._settings.reasoning_is_text)
-        wait = retry_after_seconds(response.headers.get("Retry-After"), self._clock.now())
-        raise classify_failure(response.status, content, wait)
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        content = bytearray()
-        limit = self._settings.max_response_bytes
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > limit:
-                raise BackboneError(f"the reply exceeds {limit} bytes", "server_error", response.status)
-        return bytes(content)
+        content = await posted(
+            self._session(),
+            self._url,
+            body,
+            timeout_s=attempt.timeout_s,
+            most_bytes=self._settings.max_response_bytes,
+            now=self._clock.now,
+            headers=call.headers,
+        )
+        return read_completion(content, reasoning_is_text=self._settings.reasoning_is_text)
 
     def _session(self) -> aiohttp.ClientSession:
         here = self._here()
         if here.session is None or here.session.closed:
             settings = self._settings
-            headers = {"Content-Type": "application/json", "Accept": "application/json"}
-            headers |= {name: value.get_secret_value() for name, value in settings.headers.items()}
-            if settings.api_key is not None:
-                headers["Authorization"] = f"Bearer {settings.api_key.get_secret_value()}"
-            here.session = aiohttp.ClientSession(
+            here.session = open_session(
+                settings.api_key,
+                settings.headers,
+                connect_timeout_s=settings.connect_timeout_s,
+                trust_env=settings.trust_env,
                 connector=aiohttp.TCPConnector(
                     limit=settings.max_connections, keepalive_timeout=settings.keep_alive_s
                 ),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=headers,
-                trust_env=settings.trust_env,
             )
         return here.session
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
+from chime_dist.adapters.json_post import secret_values
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.model_call import ChatRequest
@@ -90,9 +91,7 @@ class ChatSettings(Frozen):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value, for redaction."""
-        held = [self.api_key] if self.api_key is not None else []
-        values = (secret.get_secret_value() for secret in [*held, *self.headers.values()])
-        return tuple(value for value in values if value)
+        return secret_values(self.api_key, self.headers)
 
 
 def request_body(settings: ChatSettings, request: ChatRequest, max_tokens: int | None) -> dict[str, Json]:

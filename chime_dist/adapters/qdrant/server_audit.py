@@ -26,6 +26,9 @@ from chime_dist.ports import EmbedderFingerprint, Namespace
 
 _PAGE = 512
 """Points per request: about 10 MB of JSON at 1,024 dimensions."""
+PATIENCE_S = 3.0
+"""How long a server that is away is waited for: somebody sits before the screen, and the journal can be checked
+without it."""
 
 
 class QdrantServerAudit:
@@ -43,7 +46,7 @@ class QdrantServerAudit:
         cls, url: str, api_key: str | None = None, ca_file: str | None = None, timeout_s: int = 30
     ) -> Self:
         """Of the server at ``url``; see ``server_calls.connected``, which raises ConfigError."""
-        return cls(connected(url, api_key, ca_file, timeout_s))
+        return cls(connected(url, api_key, ca_file, timeout_s, patience_s=PATIENCE_S))
 
     async def newest(self, launch: str, run_id: str) -> Namespace | None:
         """The newest owner's projection of a run; None where there is none."""

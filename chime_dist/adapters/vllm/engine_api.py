@@ -17,7 +17,7 @@ ASK_S = 10.0
 FIRST_ANSWER_S = 300.0
 """How long its first token may take once it listens: kernels are compiled by it."""
 _POLL_S = 0.2
-_THOUGHT_MARK = "<think>"
+_THOUGHT_MARKS = ("<think>", "</think>")
 _UNREACHED = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -119,7 +119,7 @@ def _thoughts_of(reply: Json) -> str:
     message = reply["choices"][0]["message"]
     apart = message.get("reasoning") or message.get("reasoning_content")
     text = message.get("content") or ""
-    mixed = text if _THOUGHT_MARK in text else ""
+    mixed = text if any(mark in text for mark in _THOUGHT_MARKS) else ""
     return str(apart or mixed)
 
 

@@ -81,6 +81,7 @@ class AMapReduce:
     name = "a_mapreduce"
     collections: Mapping[str, tuple[str, ...]] = {RECORDS: (TASK_VECTOR,), RULES: (RULE_VECTOR,)}
     max_window: int | None = None
+    schemas: Mapping[Role, tuple[str, ...]] = {Role.PLANNER: ("subtasks", "hints")}
 
     def __init__(self, options: AMapReduceOptions) -> None:
         self.options = options

@@ -10,6 +10,7 @@ import structlog
 from chime_dist.core.credit import EvolutionParams
 from chime_dist.core.episode import Json
 from chime_dist.core.evidence import Merged, MergeRequest
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.reply import Fault, sole_object
 from chime_dist.core.vector import Vector
@@ -68,17 +69,10 @@ async def _embedded(
 
 
 def _schema(params: EvolutionParams, limits: GateLimits) -> dict[str, Json]:
-    properties: dict[str, Json] = {
-        "experience": {"type": "string", "minLength": 1, "maxLength": limits.experience}
-    }
+    properties: dict[str, Json] = {"experience": bounded_text(limits.experience, least=1)}
     if params.rewrite_scenario:
-        properties["scenario"] = {"type": "string", "minLength": 1, "maxLength": limits.scenario}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+        properties["scenario"] = bounded_text(limits.scenario, least=1)
+    return closed(properties)
 
 
 def _text(value: Json) -> str | None:

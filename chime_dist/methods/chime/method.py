@@ -34,7 +34,15 @@ from chime_dist.core.verdict import Diagnosis
 from chime_dist.errors import BackboneError
 from chime_dist.methods.chime.merging import Ask, Embed, answer_merge, joined
 from chime_dist.methods.chime.options import ChimeOptions, variant_of
-from chime_dist.methods.chime.reviewing import Review, attribution, audited, distillation, undecided
+from chime_dist.methods.chime.reviewing import (
+    ATTRIBUTION,
+    DISTILLATION,
+    Review,
+    attribution,
+    audited,
+    distillation,
+    undecided,
+)
 from chime_dist.ports import (
     CommitReply,
     CommitRequest,
@@ -66,6 +74,8 @@ class Chime:
         self.collections: Mapping[str, tuple[str, ...]] = dict.fromkeys(
             self._variant.banks.values(), (SCENARIO_VECTOR, EXPERIENCE_VECTOR)
         )
+        asked = {"gate": ATTRIBUTION, "distiller": DISTILLATION}.get(self._variant.reviewer or "")
+        self.schemas: Mapping[Role, tuple[str, ...]] = {Role.GATE: (asked,)} if asked else {}
 
     def calls(self, steps: int) -> Mapping[Role, int]:
         """One plan, and one review where there is a reviewer."""

@@ -11,6 +11,9 @@ from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.verdict import GateLimits, Verdict, gate_schema, parse_verdict
 from chime_dist.ports import Reflection, ReflectionContext
 
+ATTRIBUTION, DISTILLATION = "diagnosis", "distillation"
+"""What the schemas of the two reviews are called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Review:
@@ -34,7 +37,7 @@ def attribution(prompts: str, trajectory: Trajectory, outcome: Outcome, limits: 
     """The gate's review (R18): which stage, what to remember, which memories misled."""
     memories = _shown(trajectory)
     ids = [memory.id for memory in memories]
-    turn = _turn(trajectory, outcome, f"{prompts}/review", "diagnosis", gate_schema(ids, limits), memories)
+    turn = _turn(trajectory, outcome, f"{prompts}/review", ATTRIBUTION, gate_schema(ids, limits), memories)
     return Review(turn, lambda reply: parse_verdict(reply.text, reply.finish_reason, ids))
 
 
@@ -45,7 +48,7 @@ def distillation(
     alone judges them."""
     ids = [memory.id for memory in _shown(trajectory)]
     success = outcome is Outcome.SUCCESS
-    turn = _turn(trajectory, outcome, f"{prompts}/distil", "distillation", distillation_schema(limits))
+    turn = _turn(trajectory, outcome, f"{prompts}/distil", DISTILLATION, distillation_schema(limits))
     return Review(turn, lambda reply: parse_distillation(reply.text, reply.finish_reason, ids, success, params))
 
 

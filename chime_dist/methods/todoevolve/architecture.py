@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.reply import Fault, sole_object
 
 Topology = Literal["linear", "tree", "dag", "parallel"]
@@ -47,7 +48,7 @@ def architecture_schema() -> dict[str, Json]:
         "adaptation": Adaptation,
         "navigation": Navigation,
     }
-    properties: dict[str, Json] = {"why": {"type": "string", "minLength": 1, "maxLength": _REASON_CHARS}}
+    properties: dict[str, Json] = {"why": bounded_text(_REASON_CHARS, least=1)}
     properties |= {name: {"type": "string", "enum": list(get_args(values))} for name, values in choices.items()}
     return closed(properties)
 
@@ -74,13 +75,3 @@ def explained(error: ValidationError) -> str:
     """What was wrong, by place, in one line."""
     problems = (f"{'.'.join(map(str, one['loc'])) or 'reply'}: {one['msg']}" for one in error.errors())
     return "; ".join(problems)[:_REASON_CHARS]
-
-
-def closed(properties: dict[str, Json]) -> dict[str, Json]:
-    """The JSON schema of an object with just these properties, all required."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }

@@ -46,6 +46,7 @@ class TodoEvolve(Stateless):
 
     Options: ClassVar[type[Frozen]] = TodoEvolveOptions
     name = "todoevolve"
+    schemas: Mapping[Role, tuple[str, ...]] = {Role.PLANNER: ("design", "outline", "revise")}
 
     def __init__(self, options: TodoEvolveOptions) -> None:
         self.options = options

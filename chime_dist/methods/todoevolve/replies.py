@@ -11,9 +11,10 @@ from pydantic import Field, StrictInt, StringConstraints, ValidationError
 
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.reply import Fault, sole_object
 from chime_dist.core.text import is_visible
-from chime_dist.methods.todoevolve.architecture import Architecture, Topology, closed, explained
+from chime_dist.methods.todoevolve.architecture import Architecture, Topology, explained
 from chime_dist.methods.todoevolve.todos import Todo, TodoList
 
 MAX_OPEN = 12
@@ -88,7 +89,7 @@ def read_outline(text: str | None, finish_reason: str, architecture: Architectur
 def revision_schema(todos: TodoList) -> dict[str, Json]:
     """The JSON schema of a revision: what its architecture lets it do to this list."""
     numbers = [todo.number for todo in todos.open]
-    properties: dict[str, Json] = {"assessment": {"type": "string", "minLength": 1, "maxLength": _TEXT_CHARS}}
+    properties: dict[str, Json] = {"assessment": bounded_text(_TEXT_CHARS, least=1)}
     if numbers:
         number = {"type": "integer", "enum": numbers}
         properties["done"] = {"type": "array", "maxItems": len(numbers), "items": number}
@@ -182,7 +183,7 @@ def _list(architecture: Architecture, todos: tuple[Todo, ...]) -> TodoList:
 
 
 def _items(topology: Topology, fewest: int, most: int, highest: int) -> dict[str, Json]:
-    item: dict[str, Json] = {"text": {"type": "string", "minLength": 1, "maxLength": _TEXT_CHARS}}
+    item: dict[str, Json] = {"text": bounded_text(_TEXT_CHARS, least=1)}
     match topology:
         case "dag":
             link = {"type": "integer", "minimum": 1, "maximum": highest}

@@ -62,6 +62,7 @@ class Umem:
     name = "umem"
     collections: Mapping[str, tuple[str, ...]] = {LESSONS: (SCENARIO_VECTOR,)}
     max_window: int | None = None
+    schemas: Mapping[Role, tuple[str, ...]] = {Role.GATE: ("extraction",)}
 
     def __init__(self, options: UmemOptions) -> None:
         self.options = options

@@ -21,7 +21,7 @@ from chime_dist.core.memory import SCENARIO_VECTOR, MemoryPayload
 from chime_dist.core.reply import Fault, sole_object, word
 from chime_dist.core.text import is_visible
 from chime_dist.core.vector import Vector
-from chime_dist.core.verdict import bounded_text, closed
+from chime_dist.core.json_schema import bounded_text, closed
 
 LESSONS = "memory"
 """The one collection of the bank."""

@@ -11,6 +11,7 @@ from math import fsum
 
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.json_schema import closed
 from chime_dist.core.reply import Fault, excerpt, sole_object
 
 DIMENSIONS = (
@@ -62,7 +63,7 @@ def scores_schema(candidates: int) -> dict[str, Json]:
     Plans are keys and no list, so that none can be left out or scored twice.
     """
     number = {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST}
-    return _closed({_key(n): _closed(dict.fromkeys(DIMENSIONS, number)) for n in range(1, candidates + 1)})
+    return closed({_key(n): closed(dict.fromkeys(DIMENSIONS, number)) for n in range(1, candidates + 1)})
 
 
 def choose(text: str | None, finish_reason: str, candidates: int) -> Choice:
@@ -97,12 +98,3 @@ def _on_scale(value: Json) -> bool:
 
 def _key(number: int) -> str:
     return f"plan_{number}"
-
-
-def _closed(properties: dict[str, Json]) -> dict[str, Json]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }

@@ -35,6 +35,7 @@ class WebAnchor(Stateless):
 
     Options: ClassVar[type[Frozen]] = WebAnchorOptions
     name = "webanchor"
+    schemas: Mapping[Role, tuple[str, ...]] = {Role.PLANNER: ("scores",)}
 
     def __init__(self, options: WebAnchorOptions) -> None:
         self.options = options

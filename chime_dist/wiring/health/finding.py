@@ -18,7 +18,9 @@ class Finding(Frozen):
     level: Level
     what: str
     fix: str = ""
-    """What to do; empty where there is nothing to do."""
+    """What to do; empty where there is nothing to do, or where ``command`` does it."""
+    command: tuple[str, ...] = ()
+    """Words of a command line of this program, without what the program is called; it follows ``fix``."""
 
 
 def ok(check: str, what: str) -> Finding:
@@ -26,14 +28,14 @@ def ok(check: str, what: str) -> Finding:
     return Finding(check=check, level="ok", what=what)
 
 
-def warning(check: str, what: str, fix: str = "") -> Finding:
+def warning(check: str, what: str, fix: str = "", command: tuple[str, ...] = ()) -> Finding:
     """It may become a problem, or explains something."""
-    return Finding(check=check, level="warning", what=what, fix=fix)
+    return Finding(check=check, level="warning", what=what, fix=fix, command=command)
 
 
-def problem(check: str, what: str, fix: str = "") -> Finding:
+def problem(check: str, what: str, fix: str = "", command: tuple[str, ...] = ()) -> Finding:
     """It must be put right."""
-    return Finding(check=check, level="problem", what=what, fix=fix)
+    return Finding(check=check, level="problem", what=what, fix=fix, command=command)
 
 
 def healthy(findings: Iterable[Finding]) -> bool:

@@ -70,31 +70,29 @@ def _driver(
 ) -> Finding:
     state = "new" if status is None else status.state
     reason = f": {status.reason}" if status is not None and status.reason else ""
-    resume = f"chime-dist resume {launch.path}"
+    resume = ("resume", str(launch.path))
     if holder is not None:
         who = f"process {holder.pid} on {holder.host} drives it since {holder.started_at}"
         if state == "paused":
-            return problem(
-                "driver", f"{who}, paused {reason.removeprefix(': ')}", f"chime-dist ctl {launch.path} continue"
-            )
+            go_on = ("ctl", str(launch.path), "continue")
+            return problem("driver", f"{who}, paused {reason.removeprefix(': ')}", command=go_on)
         return ok("driver", who)
     owed = sum(standing.owed for standing in found)
     if state == "complete":
         if owed:
-            return problem("driver", f"the launch was complete, now {owed} episodes are owed", resume)
+            return problem("driver", f"the launch was complete, now {owed} episodes are owed", command=resume)
         return ok("driver", "the launch is complete")
     if state == "running":
-        return problem("driver", f"its driver is gone without a word; {owed} episodes are owed", resume)
+        return problem("driver", f"its driver is gone without a word; {owed} episodes are owed", command=resume)
     failure = f" ({doing.failure.strip().splitlines()[-1]})" if doing.failure and not reason else ""
-    return problem(
-        "driver", f"no driver runs it, {owed} episodes are owed; it is {state}{reason}{failure}", resume
-    )
+    what = f"no driver runs it, {owed} episodes are owed; it is {state}{reason}{failure}"
+    return problem("driver", what, command=resume)
 
 
 def _cancelled(launch: LaunchDirectory, cancelled: Mapping[str, Command]) -> Iterator[Finding]:
     for run_id, command in cancelled.items():
         what = f"{run_id} is cancelled by {command.by} since {command.at}"
-        yield warning("cancelled", what, f"chime-dist ctl {launch.path} revive {run_id}")
+        yield warning("cancelled", what, command=("ctl", str(launch.path), "revive", run_id))
 
 
 def _places(launch: LaunchDirectory) -> Iterator[Finding]:
@@ -111,20 +109,21 @@ def _places(launch: LaunchDirectory) -> Iterator[Finding]:
 
 def _dead(launch: LaunchDirectory) -> Iterator[Finding]:
     letters = dead_letters(launch)
-    look = f"chime-dist ctl {launch.path} dead-letters"
     for letter in letters:
         if letter.fate == "held":
             yield problem(
                 "held position",
                 f"{letter.unit} failed {letter.deliveries} times ({letter.reason.value}: {letter.detail}) and is "
                 "not committed",
-                f"repair the cause, then: chime-dist resume {launch.path}",
+                "repair the cause, then",
+                ("resume", str(launch.path)),
             )
     kept = [letter for letter in letters if letter.fate != "held"]
     if kept:
         fates = {fate: sum(letter.fate == fate for letter in kept) for fate in dict.fromkeys(x.fate for x in kept)}
         counts = ", ".join(f"{count} {fate.replace('_', ' ')}" for fate, count in fates.items())
-        yield warning("dead letters", f"episodes that our machinery failed: {counts}", look)
+        look = ("ctl", str(launch.path), "dead-letters")
+        yield warning("dead letters", f"episodes that our machinery failed: {counts}", command=look)
 
 
 def _outages(doing: Activity) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from chime_dist.config.cluster import LlamaCppEndpoint, ScriptedEndpoint
 from chime_dist.config.models import EMBEDDER_ENDPOINT, BackboneModel
 from chime_dist.config.serving import VllmEndpoint
 from chime_dist.core.episode import Json, Role
+from chime_dist.core.json_schema import closed
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.errors import BackboneError, ChimeDistError, EmbeddingError
 from chime_dist.ports import Backbone
@@ -27,12 +28,7 @@ _PROBE_TOKENS = 1_024
 """Output limit of a probe: a model that thinks first needs room for that."""
 
 _TOOLS = "tools"
-_ANSWER: dict[str, Json] = {
-    "type": "object",
-    "properties": {"answer": {"type": "integer"}},
-    "required": ["answer"],
-    "additionalProperties": False,
-}
+_ANSWER = closed({"answer": {"type": "integer"}})
 _TOOL: dict[str, Json] = {
     "type": "function",
     "function": {"name": "report", "description": "Report a number.", "parameters": _ANSWER},
@@ -68,12 +64,11 @@ def forms_of(name: str, runs: Sequence[PlannedRun]) -> dict[str, set[str]]:
     forms: dict[str, set[str]] = {}
     for run in runs:
         executor = "action" if registry.benchmark(run.config.benchmark).action_mode == "json_schema" else _TOOLS
-        asked = {Role.EXECUTOR: executor}
-        if Role.GATE in registry.method(run.config.method).calls(steps=1):
-            asked[Role.GATE] = "diagnosis"
-        for role, form in asked.items():
+        asked = {Role.EXECUTOR: (executor,), **registry.method(run.config.method).schemas}
+        for role, wanted in asked.items():
             if run.config.backbone_of(role).name == name:
-                forms.setdefault(form, set()).add(role.value)
+                for form in wanted:
+                    forms.setdefault(form, set()).add(role.value)
     return forms
 
 
@@ -96,7 +91,7 @@ async def probed(spec: LaunchSpec, model: BackboneModel, forms: dict[str, set[st
         first = await _one_token(client, model)
         if first.level == "problem":
             return [first]
-        return [first, *[await _form(client, model, form, sorted(roles)) for form, roles in sorted(forms.items())]]
+        return [first, *[await _form(client, model, names, roles) for names, roles in _tried_once(model, forms)]]
     finally:
         await client.close()
 
@@ -135,14 +130,26 @@ def _reach_fix(error: BackboneError, model: BackboneModel) -> str:
     return "look at the server's log"
 
 
-async def _form(client: Backbone, model: BackboneModel, form: str, roles: Sequence[str]) -> Finding:
+def _tried_once(model: BackboneModel, forms: dict[str, set[str]]) -> list[tuple[list[str], list[str]]]:
+    """(forms, who asks for them), together where the same probe shows them all."""
+    alike: dict[str, list[str]] = {}
+    for form in sorted(forms):
+        alike.setdefault(_TOOLS if form == _TOOLS else _enforced(model, form), []).append(form)
+    return [(names, sorted(set().union(*(forms[name] for name in names)))) for names in alike.values()]
+
+
+def _enforced(model: BackboneModel, schema: str) -> str:
+    return model.structured_output_by_schema.get(schema, model.structured_output)
+
+
+async def _form(client: Backbone, model: BackboneModel, names: Sequence[str], roles: Sequence[str]) -> Finding:
     asked_by = f"(asked by {', '.join(roles)})"
-    if form == _TOOLS:
+    if names[0] == _TOOLS:
         return await _tool_call(client, f"backbone {model.name}, tool calls {asked_by}")
-    check = f"backbone {model.name}, schema {form} {asked_by}"
-    if model.structured_output_by_schema.get(form, model.structured_output) == "none":
+    check = f"backbone {model.name}, schema {', '.join(names)} {asked_by}"
+    if _enforced(model, names[0]) == "none":
         return ok(check, "structured output is off for it; replies are read as they come")
-    return await _schema(client, check, form)
+    return await _schema(client, check, names[0])
 
 
 async def _tool_call(client: Backbone, check: str) -> Finding:

@@ -38,7 +38,7 @@ def journal_finding(launch: LaunchDirectory, run_id: str) -> Finding:
         journal = JournalFile.read(launch.run(run_id).journal)
         count = sum(1 for _ in journal.entries())
     except ChimeDistError as error:
-        return problem(check, str(error), f"look closer with: chime-dist bank verify {launch.path} {run_id}")
+        return problem(check, str(error), "look closer with", ("bank", "verify", str(launch.path), run_id))
     return ok(check, f"{count} entries, all sound")
 
 
