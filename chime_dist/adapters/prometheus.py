@@ -42,8 +42,9 @@ class MetricsEndpoint:
         except OSError as error:
             await self._runner.cleanup()
             raise ServiceError(
-                f"metrics cannot be served at {host}:{port} ({error.strerror}): set cluster.metrics.port to "
-                "another, 0 for any, or leave cluster.metrics out"
+                f"metrics cannot be served at {host}:{port} ({error.strerror}): set cluster.metrics.host to an "
+                "address of this machine, and cluster.metrics.port to a free one, 0 for any, or leave "
+                "cluster.metrics out"
             ) from error
         name, bound = self._runner.addresses[0][:2]
         return f"http://{f'[{name}]' if ':' in name else name}:{bound}/metrics"

@@ -1,4 +1,4 @@
-"""Pieces of the JSON schemas that replies are held to, within what strict ``response_format: json_schema`` takes."""
+"""Pieces of the JSON schemas of replies, within what strict ``response_format: json_schema`` takes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from chime_dist.core.journal import parse_line
 from chime_dist.core.window import Admission, InfraStreak
 from chime_dist.engine.control import Standing, Steering
 from chime_dist.engine.plan import RunPlan
-from chime_dist.engine.resume import require_rows
+from chime_dist.engine.resume import lost_rows
 from chime_dist.errors import JournalError
 from chime_dist.ports import Appended, Change, Clock, Journal, Queue, RecordStore
 
@@ -87,6 +87,8 @@ class _Run:
     """Entries that the mirror held when this driver began: as in the journal, they were compared."""
     digest_before: str | None = None
     finished: bool = False
+    lost: str = ""
+    """Results that were there and are gone, in words."""
 
     @property
     def waits(self) -> bool:
@@ -159,8 +161,7 @@ class Driver:
         """Set by ``stop``: the workers should claim no more either."""
 
     def stop(self, ending: Ending, reason: str = "") -> Ending:
-        """Admit no more; ``run`` returns when open units have ended, or with ``drained``. The first ending stands,
-        and is the answer."""
+        """Admit no more; ``run`` returns once no unit is open, or with ``drained``. Returns the first ending."""
         if self._ending is None:
             log.warning("driver.stopping", ending=ending.value, reason=reason)
             self._ending, self.reason = ending, reason
@@ -207,13 +208,14 @@ class Driver:
         await self._report()
         if self._ending is not None:
             return self._ending
-        self.reason = self._cancellations()
         owed = [await self._owed(run) for run in self._runs.values()]
+        self.reason = "; ".join(filter(None, (self._cancellations(), *(run.lost for run in self._runs.values()))))
         return Ending.INCOMPLETE if any(owed) else Ending.COMPLETE
 
     async def _owed(self, run: _Run) -> bool:
         settled = await self._records.settled(run.plan.run_id)
-        return not run.finished or not settled.issuperset(run.plan.eval_keys())
+        run.lost = lost_rows(run.plan, run.admission.head, run.committed_empty, settled)
+        return bool(run.lost) or not run.finished or not settled.issuperset(run.plan.eval_keys())
 
     async def _report(self) -> None:
         self._on_progress([await self._progress(run) for run in self._runs.values()])
@@ -250,10 +252,8 @@ class Driver:
         run.owed = [index for index, key in enumerate(plan.eval_keys()) if key not in run.settled]
         run.evaluated = len(plan.eval) - len(run.owed)
         await self._follow(run)
-        head = run.admission.head
-        if not self._is_cancelled(run):
-            require_rows(plan, head, run.committed_empty, run.settled)
         await self._advance(run)
+        head = run.admission.head
         log.info("run.opened", run=plan.run_id, head=head, total=plan.shape.total, owed=len(run.owed))
 
     async def _admit(self) -> None:

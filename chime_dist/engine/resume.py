@@ -15,7 +15,7 @@ from chime_dist import faults
 from chime_dist.core.episode import Outcome
 from chime_dist.core.journal import verified
 from chime_dist.engine.plan import RunPlan
-from chime_dist.errors import JournalError, RunDirectoryError
+from chime_dist.errors import JournalError
 from chime_dist.ports import Appended, Journal, Queue
 
 log = structlog.get_logger()
@@ -33,8 +33,9 @@ async def reconcile(run_id: str, journal: Journal, mirror: Journal) -> int:
         if ours is not None and theirs is not None and ours != theirs:
             raise JournalError(
                 f"run {run_id}: the queue's journal and the run directory's journal.jsonl differ at position "
-                f"{position}; they come from different histories. Resume with the state directory that belongs to "
-                "this launch, or start a new launch"
+                f"{position}; they come from different histories, as after a resume with another cluster.redis. "
+                "Resume with the one that was used last; or, where the run directory is right, without what the "
+                "other holds of this launch (its state directory or its keys), which is rebuilt then"
             )
     longer = server if len(server) >= len(file) else file
     if len(server) != len(file):
@@ -59,19 +60,20 @@ async def _extend(run_id: str, target: Journal, lines: list[str], start: int) ->
     log.warning("journal.extended", run=run_id, journal=type(target).__name__, start=start, head=len(lines))
 
 
-def require_rows(plan: RunPlan, head: int, empty: int, settled: Set[str]) -> None:
-    """Raise RunDirectoryError where a committed position lost its final record: nothing would ever run it again.
+def lost_rows(plan: RunPlan, head: int, empty: int, settled: Set[str]) -> str:
+    """What is missing of committed positions, in words; empty where nothing is. Nothing will ever run them again.
 
     ``head`` positions are committed, ``empty`` of them as infra, which leaves no final record; ``settled`` are the
     keys of units that have one.
     """
     lost = [unit.position for unit in map(plan.train_unit, range(head)) if unit.key not in settled]
-    if len(lost) > empty:
-        raise RunDirectoryError(
-            f"run {plan.run_id}: {head - empty} train positions were committed with an outcome, and episodes.jsonl"
-            f" has a final row of {head - len(lost)}; the first without one is {lost[0]}. Restore the file from a"
-            f" backup; or fork the run there (`ctl requeue --fork-at {lost[0]}`) and give it up (`ctl cancel`)"
-        )
+    if len(lost) <= empty:
+        return ""
+    return (
+        f"{plan.run_id}: {head - empty} train positions were committed with an outcome, and episodes.jsonl has a"
+        f" final row of {head - len(lost)}; the first without one is {lost[0]}. Restore the file from a backup, or"
+        f" fork the run there: `ctl requeue --fork-at {lost[0]}`"
+    )
 
 
 async def drop_infra(queue: Queue, run_id: str, head: int, window: int) -> None:

@@ -177,7 +177,7 @@ async def test_a_planner_that_has_to_follow_schemas_is_tried_for_them_once(progr
             sweep = LOCAL.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{server.url}'}}")
             file = program.write(sweep.replace("methods: [chime]", "methods: [todoevolve]"))
             found = await asyncio.to_thread(examined, program, file)
-            assert (found[planner]["level"], len(server.payloads)) == (level, 3)
+            assert (found[planner]["level"], len(server.received)) == (level, 3)
 
 
 async def test_forms_that_are_enforced_differently_are_tried_apart(program: Program) -> None:

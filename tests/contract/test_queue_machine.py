@@ -407,6 +407,12 @@ def test_every_command_meets_every_fault(fault: Fault) -> None:
         machine.admit(4, fault)
         machine.admit(4, fault)
         machine.claim("a", 3, fault)
+        machine.leases_run_out_and_one_of_the_late_owners_completes("a", 0)
+        machine.release(0, fault)
+        machine.renew(0, fault)
+        machine.leases_run_out_and_one_of_the_late_owners_completes("b", 1)
+        machine.time_passes()
+        machine.claim("a", 3, fault)
         for pick in (1, 2):
             machine.renew(pick, fault)
             machine.release(pick, fault)
@@ -423,6 +429,8 @@ def test_every_command_meets_every_fault(fault: Fault) -> None:
         machine.a_driver_starts(fault, again=False)
         machine.admit(0, fault)
         machine.claim("a", 1, fault)
+        machine.release(0, fault)
+        machine.complete(0, fault)
         machine.complete(3, fault)
     finally:
         machine.teardown()
@@ -434,8 +442,8 @@ def test_no_crash_between_any_two_commands_loses_or_doubles_anything_that_was_ac
     run_state_machine_as_test(
         QueueMachine,
         settings=settings(
-            max_examples=5,
-            stateful_step_count=40,
+            max_examples=6,
+            stateful_step_count=50,
             deadline=None,
             derandomize=True,
             database=None,

@@ -11,6 +11,7 @@ from chime_dist.adapters.embedding.hashing import HashingEmbedder
 from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.adapters.local.memory_store import MemoryStore
 from chime_dist.adapters.local.queue import LocalQueue
+from chime_dist.core.episode import Proposal
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
@@ -21,6 +22,16 @@ from tests.engine.owned_bank import DIM, LAUNCH, RUN, Dictated, proposal
 class BusyQueue(LocalQueue):
     """Tells of nothing but other runs, and of those all the time."""
 
+    def __init__(self) -> None:
+        clock = SystemClock()
+        super().__init__(clock, ChangeFeed(clock), 60.0)
+        self.looked_at = asyncio.Event()
+
+    async def proposal(self, run_id: str, position: int) -> Proposal | None:
+        """See ``ports.Queue``."""
+        self.looked_at.set()
+        return await super().proposal(run_id, position)
+
     async def changes(self, since: str, timeout_s: float) -> tuple[str, list[Change]]:
         """See ``ports.Queue``."""
         await asyncio.sleep(0.01)
@@ -29,8 +40,7 @@ class BusyQueue(LocalQueue):
 
 async def test_a_proposal_whose_hint_was_lost_is_committed_while_other_runs_are_busy(tmp_path: Path) -> None:
     """D10: else the run would stand still until all the others pause."""
-    clock = SystemClock()
-    queue = BusyQueue(clock, ChangeFeed(clock), 60.0)
+    clock, queue = SystemClock(), BusyQueue()
     journal = FileJournal(lambda run_id: tmp_path / run_id)
     embedder = HashingEmbedder(DIM)
     lane = LaneServices(Dictated([()]), RunModels({}, embedder), embedder.fingerprint, 1, 3, 60.0)
@@ -38,7 +48,7 @@ async def test_a_proposal_whose_hint_was_lost_is_committed_while_other_runs_are_
     await owner.open()
     serving = asyncio.create_task(owner.run())
     try:
-        await asyncio.sleep(0.05)
+        await queue.looked_at.wait()
         await queue.submit(proposal(0))
         assert (await asyncio.wait_for(owner.export(RUN, 1), 30.0)).version == 1
     finally:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -49,8 +47,8 @@ class ForgetfulQueue(UnreliableQueue):
         if listener in self._heard:
             self._took_note.add(listener)
         if len(self._took_note) == LISTENERS and not self.forgot.is_set():
-            await cast("Awaitable[int]", self._commands.hdel(self._keys.proposals(RUN), "1"))
-            await cast("Awaitable[int]", self._commands.hdel(self._keys.units, FORGOTTEN))
+            await self._commands.hdel(self._keys.proposals(RUN), "1")
+            await self._commands.hdel(self._keys.units, FORGOTTEN)
             self.forgot.set()
         cursor, changes = await super().changes(since, timeout_s)
         if any(change.unit == FORGOTTEN for change in changes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,6 @@ from chime_dist.core.task_graph import TaskRecord
 from chime_dist.core.vector import Vector
 from chime_dist.engine.context import Reflecting
 from chime_dist.errors import BackboneError
-from chime_dist.methods.a_mapreduce.fan_out import every
 from chime_dist.methods.a_mapreduce.method import AMapReduce, AMapReduceOptions, Learnt
 from chime_dist.ports import CommitReply, Prepared
 from chime_dist.wiring.bank_tools import search
@@ -285,26 +283,6 @@ async def test_replies_that_cannot_be_used_change_nothing(tmp_path: Path, monkey
         assert notes.get("projected", {"hints": []})["hints"] == shown
         hinted += bool(shown)
     assert hinted
-
-
-async def test_all_calls_end_before_the_first_failure_counts() -> None:
-    """First in order, not in time: what an attempt asked and how it ended does not depend on timing."""
-    ended = []
-    gate = asyncio.Event()
-
-    async def call(name: str) -> ChatReply:
-        if name == "first":
-            await gate.wait()
-        gate.set()
-        ended.append(name)
-        if name != "third":
-            raise BackboneError(name, "server_error")
-        return ChatReply(text=name)
-
-    with pytest.raises(BackboneError, match="first"):
-        await every(call(name) for name in ("first", "second", "third"))
-    assert ended == ["second", "third", "first"]
-    assert [reply.text for reply in await every([call("third")])] == ["third"]
 
 
 async def test_a_task_that_nobody_can_see_leaves_no_record() -> None:

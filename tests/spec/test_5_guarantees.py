@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
@@ -23,7 +22,7 @@ from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.history import diff
 from chime_dist.core.memory import Stage
 from chime_dist.engine.bank_owner import BankOwner, LaneServices
-from chime_dist.engine.control import Command
+from chime_dist.engine.driver import Ending
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
 from chime_dist.errors import BenchmarkError, ConfigError, FencedError, JournalError, RunDirectoryError
@@ -171,22 +170,20 @@ async def test_an_evaluation_is_not_passed_on_to_another_bank(tmp_path: Path) ->
 
 
 async def test_results_that_were_lost_are_not_taken_for_results_that_never_were(tmp_path: Path) -> None:
-    """H1: rows of committed positions are gone. Nothing would run them again, so a resume refuses, until somebody
-    gives the run up for one that leaves it in front of the loss."""
+    """H1: a row of a committed position is gone. Nothing runs it again, so the launch is never complete; a fork in
+    front of the loss has what it takes."""
     launch = await launched(tmp_path)
     run = runs_of(launch, "chime")[0]
     episodes = launch.run(run).episodes
     rows = episodes.read_text().splitlines(keepends=True)
     episodes.write_text("".join(row for row in rows if not _is_train(row, 3)))
-    with pytest.raises(
-        RunDirectoryError, match=rf"has a final row of {2 * TRAIN - 1}; the first without one is 3"
-    ):
-        await resumed(launch)
+    await resumed(launch, Ending.INCOMPLETE)
+    status = launch.status()
+    assert status is not None
+    assert f"has a final row of {2 * TRAIN - 1}; the first without one is 3" in status.reason
     fork = await asyncio.to_thread(fork_run, launch, run, 3, now=datetime.now(UTC))
-    cancel = Command(command="cancel", run_id=run, id="1", at="2026-11-30T00:00:00+00:00", by="test")
-    ControlFile(launch).ask(cancel)
-    await resumed(launch)
-    assert len(journal_of(launch, fork)) == 2 * TRAIN
+    await resumed(launch, Ending.INCOMPLETE)
+    assert len(records_of(launch, fork, "train")) == 2 * TRAIN
 
 
 def _is_train(row: str, position: int) -> bool:

@@ -1,7 +1,8 @@
 """An embedder behind an OpenAI-compatible ``/embeddings`` endpoint, over aiohttp.
 
-Texts go out in batches, one after the other; each batch is a loop of attempts under ``core.retry``. Servers that compute batches together may give a text other last
-bits in other company; inside a process the first vector wins (``CachingEmbedder``), across processes the journal.
+Texts go out in batches, one after the other; each batch is a loop of attempts under ``core.retry``. Servers that
+compute batches together may give a text other last bits in other company; inside a process the first vector wins
+(``CachingEmbedder``), across processes the journal.
 
 ``ports.Embedder`` has no end of life, so connections live as long as one ``embed`` call. Texts and keys never
 enter a log event or an error.
@@ -136,8 +137,10 @@ class HttpEmbedder:
             content = await self._posted(session, batch, deadline)
         except BackboneError as error:
             if len(batch) > 1:
-                alone = [await self._embedded(session, [text], start + n, deadline) for n, text in enumerate(batch)]
-                return [vector for vectors in alone for vector in vectors]
+                vectors: list[Vector] = []
+                for index, text in enumerate(batch, start):
+                    vectors += await self._embedded(session, [text], index, deadline)
+                return vectors
             half = batch[0][: len(batch[0]) // 2]
             if not is_visible(half):
                 raise self._failed(error, 1) from None

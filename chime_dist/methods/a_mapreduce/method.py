@@ -25,7 +25,7 @@ from chime_dist.core.rule_reply import list_schema, read_list
 from chime_dist.core.task_graph import RECORDS, TASK_VECTOR, GraphParams, Label, RecallParams, recorded
 from chime_dist.core.text import is_visible, whole_characters
 from chime_dist.core.vector import Vector
-from chime_dist.methods.a_mapreduce.fan_out import every
+from chime_dist.engine.fan_out import every
 from chime_dist.methods.a_mapreduce.recalling import Memories, recall
 from chime_dist.methods.a_mapreduce.rewriting import rewritten
 from chime_dist.ports import (

@@ -10,7 +10,7 @@ from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.reply import Fault
 from chime_dist.core.rule_book import Operation, Review, Reviewed, RuleBook, RuleParams
 from chime_dist.core.rule_reply import list_schema, operations_schema, read_list, read_operations
-from chime_dist.methods.a_mapreduce.fan_out import every
+from chime_dist.engine.fan_out import every
 
 log = structlog.get_logger()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -10,7 +9,8 @@ from pydantic import Field
 
 from chime_dist.core.episode import Json, Role
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.model_call import ChatReply, Turn
+from chime_dist.core.model_call import Turn
+from chime_dist.engine.fan_out import every
 from chime_dist.engine.stateless import Stateless
 from chime_dist.methods.webanchor.judging import DIMENSIONS, HIGHEST, LOWEST, Choice, choose, scores_schema
 from chime_dist.ports import EpisodeContext
@@ -74,14 +74,7 @@ class WebAnchor(Stateless):
             )
             for number in range(1, count + 1)
         )
-        asked = [asyncio.ensure_future(ctx.turn(Role.PLANNER, turn)) for turn in turns]
-        try:
-            replies: list[ChatReply] = await asyncio.gather(*asked)
-        finally:
-            # One that fails ends the attempt; the others must not go on calling in its name.
-            for call in asked:
-                call.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+        replies = await every(ctx.turn(Role.PLANNER, turn) for turn in turns)
         return [reply.text.strip() for reply in replies]
 
     async def _judged(self, ctx: EpisodeContext, view: Json, plans: list[str]) -> Choice:
