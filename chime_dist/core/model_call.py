@@ -56,6 +56,8 @@ class ChatRequest(Frozen):
     max_tokens: int | None = None
     session_id: str
     """The episode's id; sent as ``x-session-id`` so that its prefix cache is reused."""
+    paced: bool = True
+    """Whether it keeps the backbone's pace. A probe does not: it asks whether a pause may end (A9)."""
 
 
 class ToolCall(Frozen):

@@ -15,7 +15,15 @@ MAX_CALLS = 8
 """Most tool calls in one JSON action."""
 MAX_STRING = 400
 """Longest string of a JSON action, in characters; a small model that loops must not fill the context."""
-UNPARSED_CALLS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<function=")
+UNPARSED_CALLS = (
+    *("<tool_call>", "<function=", "<function_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|python_start|>"),
+    *(
+        "<\uff5cDSML\uff5c",
+        "<\uff5ctool\u2581calls\u2581begin\uff5c>",
+        "<|tool_calls_section_begin|>",
+        "<minimax:tool_call>",
+    ),
+)
 """What models of the common families put before a tool call; in a visible text it is a call gone wrong."""
 _CLOSED_UNION = 16
 """Up to this many tools the schema spells out each tool's arguments; beyond it, any object is allowed."""

@@ -63,7 +63,8 @@ class _Role:
 
     def __call__(self) -> RoleRunner:
         services.log_here(self.spec)
-        client = services.client(self.spec, self.backbone)
+        paced = services.pacer(self.spec, self.backbone, self.role)
+        client = services.client(self.spec, self.backbone, paced)
         return services.role_runner(self.spec, self.role, self.backbone, client)
 
 

@@ -167,8 +167,8 @@ def local_pacer(spec: LaunchSpec, name: str) -> LocalPacer:
     return LocalPacer(SystemClock(), *_pace(spec, name))
 
 
-def pacer(spec: LaunchSpec, name: str) -> Pacer:
-    """Who may call the backbone called ``name`` now.
+def pacer(spec: LaunchSpec, name: str, role: Role | None = None) -> Pacer:
+    """Who may call the backbone called ``name`` now, asked by ``role``'s process, or by that of all roles.
 
     Under Ray its roles live in processes of their own; they meet in Redis where there are limits to share. Without
     limits a slow-down stays inside each role's process: its next call is told the same.
@@ -177,7 +177,10 @@ def pacer(spec: LaunchSpec, name: str) -> Pacer:
     if spec.cluster.execution == "local" or not limits.any:
         return local_pacer(spec, name)
     connection, _, _ = redis_parts(spec)
-    return RedisPacer(connection, RedisKeys(spec.launch), name, limits, pausing)
+    others = [other.value for other in ROLES if other is not role]
+    return RedisPacer(
+        connection, RedisKeys(spec.launch), name, limits, pausing, role.value if role else "", others
+    )
 
 
 def _pace(spec: LaunchSpec, name: str) -> tuple[PaceLimits, Pauses]:

@@ -10,9 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from chime_dist.adapters.clock import SystemClock
+from chime_dist.adapters.local.pacer import LocalPacer
 from chime_dist.adapters.models.chat import ChatBackbone
 from chime_dist.adapters.models.chat_request import ChatSettings
 from chime_dist.core.model_call import ChatRequest
+from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.errors import BackboneError, ServiceError
 from tests.adapters.stub_server import Behaviour, StubServer, answers, hangs
@@ -99,3 +101,25 @@ async def test_a_cancelled_call_stays_cancelled_though_its_pacer_cannot_be_told(
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+
+
+async def test_a_probe_neither_waits_for_a_pause_nor_prolongs_it() -> None:
+    """A9: it asks whether the pause may end; behind it, an outage would be noticed only when it is over."""
+    refused = answers({"error": {"message": "busy"}}, status=503, Retry_After="300")
+    async with StubServer([refused]) as server:
+        settings = ChatSettings(name="stub", base_url=server.url, model="m", retry=RetryPolicy(max_retries=0))
+        pacer = LocalPacer(SystemClock(), PaceLimits(), Pauses())
+        backbone = ChatBackbone(settings, SystemClock(), pacer=pacer)
+        try:
+            with pytest.raises(BackboneError, match="busy"):
+                await backbone.complete(ASK, budget_s=5)
+            waiting = asyncio.create_task(backbone.complete(ASK, budget_s=1000))
+            for _ in range(3):
+                with pytest.raises(BackboneError, match="busy"):
+                    await backbone.complete(ASK.model_copy(update={"paced": False}), budget_s=5)
+            assert 290 < await pacer.enter("another", 1, 60.0) <= 300
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        finally:
+            await backbone.close()
+    assert len(server.received) == 4

@@ -162,6 +162,8 @@ async def test_a_bank_actor_whose_host_is_cut_off_is_replaced_on_another_and_app
             )
             child = hosts.sweep(sweep.folder)
             stale = await asyncio.to_thread(placed, "ray::BankActor", second, first)
+            # With it a worker, which asks the old owner for a while when the link is back.
+            await asyncio.to_thread(placed, "ray::WorkerActor", second, first)
             other = hosts.join(third)
             await eventually(lambda: hosts.joined(other) and stale.status() == psutil.STATUS_STOPPED, child)
             [raylet] = second.processes("/raylet/raylet")

@@ -17,7 +17,7 @@ from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.pacer import RedisPacer
 from chime_dist.adapters.redis.scripts import PaceScripts
-from chime_dist.core.pacing import Pace, PaceLimits, Pauses
+from chime_dist.core.pacing import ROOM_POLL_S, Pace, PaceLimits, Pauses
 from chime_dist.ports import Pacer
 
 STEPS = st.lists(
@@ -57,9 +57,8 @@ def test_redis_answers_like_the_rule(redis_url: str, limits: PaceLimits, steps: 
 
     async def walk() -> None:
         async with connected(redis_url) as connection:
-            scripts = PaceScripts(
-                connection.commands, RedisKeys(f"pace-{uuid.uuid4().hex}"), "b", limits, Pauses()
-            )
+            keys = RedisKeys(f"pace-{uuid.uuid4().hex}")
+            scripts = PaceScripts(connection.commands, keys, "b", limits, Pauses(), "me", ["other"])
             now = 1_800_000_000.0
             pace = Pace(limits, now)
             for step in steps:
@@ -89,7 +88,10 @@ async def two_callers(kind: str, redis_url: str, limits: PaceLimits) -> AsyncIte
         return
     async with connected(redis_url) as one, connected(redis_url) as other:
         keys = RedisKeys(f"pace-{uuid.uuid4().hex}")
-        yield RedisPacer(one, keys, "b", limits, Pauses()), RedisPacer(other, keys, "b", limits, Pauses())
+        yield (
+            RedisPacer(one, keys, "b", limits, Pauses(), "one", ["other"]),
+            RedisPacer(other, keys, "b", limits, Pauses(), "other", ["one"]),
+        )
 
 
 @pytest.mark.parametrize("kind", ["local", "redis"])
@@ -110,11 +112,30 @@ async def test_room_in_flight_is_shared(kind: str, redis_url: str) -> None:
         assert await other.enter("b", 10, 60.0) == 0
 
 
+async def test_the_calls_of_a_process_that_was_killed_hold_no_places_of_the_one_that_follows_it(
+    redis_url: str,
+) -> None:
+    """R60: a launch that was killed with its backbone full goes on at once, and the others' calls still count."""
+    limits, keys = PaceLimits(max_in_flight=2), RedisKeys(f"pace-{uuid.uuid4().hex}")
+    async with connected(redis_url) as connection:
+
+        def starts(caller: str, other: str) -> RedisPacer:
+            return RedisPacer(connection, keys, "b", limits, Pauses(), caller, [other])
+
+        killed, lives = starts("executor", "planner"), starts("planner", "executor")
+        assert await killed.enter("a", 10, 2460.0) == 0
+        assert await lives.enter("b", 10, 2460.0) == 0
+        follower = starts("executor", "planner")
+        waits = await asyncio.gather(follower.enter("c", 10, 60.0), follower.enter("d", 10, 60.0))
+        assert list(waits) == [0, ROOM_POLL_S]
+
+
 async def test_a_command_that_is_sent_again_counts_once(redis_url: str) -> None:
     """D4: a lost reply makes the connection ask again."""
     limits = PaceLimits(requests_per_minute=24, tokens_per_minute=240)
     async with connected(redis_url) as connection:
-        scripts = PaceScripts(connection.commands, RedisKeys(f"pace-{uuid.uuid4().hex}"), "b", limits, Pauses())
+        keys = RedisKeys(f"pace-{uuid.uuid4().hex}")
+        scripts = PaceScripts(connection.commands, keys, "b", limits, Pauses(), "me", [])
         for _ in range(5):
             assert await scripts.enter("a", 20, 60.0, now=100.0) == 0
         assert await scripts.enter("b", 1, 60.0, now=100.0) == 0

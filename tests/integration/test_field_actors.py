@@ -23,7 +23,7 @@ from chime_dist.adapters.ray.actors import EmbedderActor, ExecutorActor
 from chime_dist.adapters.ray.calls import called
 from chime_dist.adapters.ray.cluster import RayCluster
 from chime_dist.adapters.ray.deaths import Life, killed_by_memory_monitor
-from chime_dist.adapters.ray.handles import RayModels
+from chime_dist.adapters.ray.handles import RayBank, RayModels
 from chime_dist.config.models import BackboneModel
 from chime_dist.core.episode import EndReason, EpisodeRecord, Outcome, Role, Unit
 from chime_dist.core.model_call import Turn
@@ -31,7 +31,7 @@ from chime_dist.core.retry import RetryPolicy
 from chime_dist.engine.episode import EpisodeRunner, RunServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RoleRunner
-from chime_dist.errors import BackboneError, EmbeddingError, ServiceError
+from chime_dist.errors import BackboneError, EmbeddingError, FencedError, ServiceError
 from chime_dist.methods.no_plan.method import NoPlan, NoPlanOptions
 from chime_dist.ports import Embedder
 from chime_dist.wiring.registry import prompts
@@ -230,6 +230,27 @@ async def test_a_death_by_kill_alone_is_not_taken_for_want_of_memory(cluster: Ra
     successor: Life = await called("the actor", actor.life.remote)
     assert not life.ended_by_kernel(successor)
     ray.kill(actor)
+
+
+class Replaced:
+    """A bank's owner on a host that was cut off: fenced, until the handle leads to its successor."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def digest(self, run_id: str) -> str:
+        """Of the third asking."""
+        self._asked += 1
+        if self._asked < 3:
+            raise FencedError(f"run {run_id}: a newer owner than fence 1 holds the bank")
+        return "digest"
+
+
+async def test_a_read_that_reaches_a_replaced_owner_is_asked_again(cluster: RayCluster) -> None:
+    """R7, D2: a worker that was cut off together with the old owner still asks that one when the link is back; its
+    unit's deliveries must not be spent on the answer."""
+    bank = RayBank(cluster.actor(Replaced, "replaced"))
+    assert await bank.digest("r") == "digest"
 
 
 class Alive:

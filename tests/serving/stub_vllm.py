@@ -3,7 +3,7 @@
 It has an engine in a process of its own, which loads vLLM's general plugins as the real one does and then does
 nothing: what kills it is what is tested. FLAGS are vLLM's; those that it does not know are left alone. The
 environment says how it behaves: STUB_FAILS has it end at once, STUB_LATENCY_S is how long a chat takes,
-STUB_THINKS puts thoughts before the answer.
+STUB_THINKS puts thoughts before the answer, STUB_SAYS is said in its place.
 """
 
 import argparse
@@ -74,7 +74,11 @@ class Handler(BaseHTTPRequestHandler):
         with Handler.lock:
             Handler.in_flight += 1
         time.sleep(float(os.environ.get("STUB_LATENCY_S", "0")))
-        message = {"role": "assistant", "content": ANSWER, "reasoning": os.environ.get("STUB_THINKS")}
+        message = {
+            "role": "assistant",
+            "content": os.environ.get("STUB_SAYS", ANSWER),
+            "reasoning": os.environ.get("STUB_THINKS"),
+        }
         usage = {"prompt_tokens": 10, "completion_tokens": 1}
         with Handler.lock:
             Handler.in_flight -= 1

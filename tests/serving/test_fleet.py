@@ -272,11 +272,28 @@ async def test_a_part_that_ends_while_the_replica_starts_is_its_end(
 
 
 async def test_requests_in_flight_end_before_their_server_does(tmp_path: Path, router_command: list[str]) -> None:
-    what = served(tmp_path, router_command, env={"STUB_LATENCY_S": "1.5"})
+    what = served(tmp_path, router_command, env={"STUB_LATENCY_S": "5"})
     async with fleet_of(what) as fleet:
         asked = asyncio.create_task(answered_by(fleet, "episode"))
         await until_in_flight(fleet)
+        stopped = asyncio.create_task(fleet.stop())
+        await until_refused(fleet)
+        assert not asked.done(), "the router sent no more before the server ended"
+        await stopped
     assert await asked
+
+
+async def until_refused(fleet: Fleet) -> None:
+    """Wait until the router has nobody to send a request to."""
+
+    async def refused() -> bool:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.get(f"{fleet.url.removesuffix('/v1')}/workers") as response,
+        ):
+            return not (await response.json())["workers"]
+
+    await until_true(refused)
 
 
 async def test_a_drain_has_a_bound(tmp_path: Path, router_command: list[str]) -> None:

@@ -39,22 +39,29 @@ def test_the_context_is_what_the_config_says_and_prompts_fit(
 
 @pytest.fixture
 async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EngineApi]:
-    """A server with these thoughts."""
+    """A server that behaves as this environment of the stub says."""
     actor = ReplicaActor(token_hex(8), "m-0", tmp_path / "m-0.log", "127.0.0.1")
-    env = {"STUB_THINKS": request.param} if request.param else {}
-    url = await actor.start(stub_endpoint(env=env), "m", None)
+    url = await actor.start(stub_endpoint(env=request.param), "m", None)
     assert url is not None
     yield EngineApi(url)
     await actor.stop()
 
 
-@pytest.mark.parametrize("api", [""], indirect=True)
+@pytest.mark.parametrize("api", [{}], indirect=True)
 async def test_a_model_that_answers_at_once_does_not_think(api: EngineApi) -> None:
     finding = await thinking_finding(MODEL, api)
     assert (finding.level, finding.what) == ("ok", "is off")
 
 
-@pytest.mark.parametrize("api", ["Let me see: 7 is"], indirect=True)
+@pytest.mark.parametrize(
+    "api",
+    [
+        {"STUB_THINKS": "Let me see: 7 is"},
+        {"STUB_SAYS": "<think>Let me see: 7 is"},
+        {"STUB_SAYS": "Let me see: 7 is prime.</think>yes"},
+    ],
+    indirect=True,
+)
 async def test_a_model_that_thinks_although_it_must_not_names_the_switch(api: EngineApi) -> None:
     """R35: thinking is disabled."""
     finding = await thinking_finding(MODEL, api)

@@ -109,12 +109,12 @@ class ChatBackbone:
             tokens = call.thought_tokens()
         except BackboneError as error:
             raise self._failed(call, error, "not_retriable") from None
+        if not call.paced:
+            return self._next(call)
         try:
             async with asyncio.timeout(call.deadline.remaining_s), self._here().turnstile:
                 while True:
-                    attempt = self._settings.retry.attempt(call.deadline.remaining_s)
-                    if isinstance(attempt, GiveUp):
-                        raise self._failed(call, call.budget_error(), attempt.reason)
+                    attempt = self._next(call)
                     try:
                         wait_s = await self._pacer.enter(call.flight, tokens, attempt.timeout_s + _LEFT_S)
                     except asyncio.CancelledError:
@@ -128,6 +128,12 @@ class ChatBackbone:
                     await self._clock.sleep(wait_s)
         except TimeoutError:
             raise self._failed(call, call.last_error or _NO_ROOM, "budget_spent") from None
+
+    def _next(self, call: _Call) -> Attempt:
+        attempt = self._settings.retry.attempt(call.deadline.remaining_s)
+        if isinstance(attempt, GiveUp):
+            raise self._failed(call, call.budget_error(), attempt.reason)
+        return attempt
 
     async def _recover(self, call: _Call, attempt: Attempt, error: BackboneError) -> None:
         """Prepare the next attempt after ``error``, or raise."""
@@ -172,7 +178,8 @@ class ChatBackbone:
                 log.warning("backbone.slowed_down", **call.labels, status=error.status, asked_s=slow_down)
             raise
         finally:
-            await self._leave(call, beyond, slow_down)
+            if call.paced:
+                await self._leave(call, beyond, slow_down)
 
     async def _leave(self, call: _Call, beyond: int, slow_down: float | None) -> None:
         """An attempt is over. Where nobody can be told, its place frees itself, and the reply still counts."""
@@ -268,6 +275,7 @@ class _Call:
         self.max_tokens = min(limits, default=None)
         self.labels: dict[str, Any] = {"backbone": settings.name, "session": request.session_id}
         self.headers = {"x-session-id": quote(request.session_id, safe=":/")}
+        self.paced = request.paced
         self.flight = uuid.uuid4().hex
         """Names the next attempt, or the one in flight, to the pacer."""
         self._settings = settings

@@ -1,7 +1,9 @@
 """Calling an actor: our own errors come back as themselves, and a restart is waited out.
 
-Ray restarts an actor but does not say when it is back; a call meanwhile raises ActorUnavailableError. Every
-call made through here is safe to repeat (reads, idempotent writes, model turns), so it is repeated.
+Ray restarts an actor but does not say when it is back; a call meanwhile raises ActorUnavailableError. On a host
+that was cut off, the handle may lead to the old process for a while after Ray has started another one elsewhere;
+a bank's owner then answers FencedError. Every call made through here is safe to repeat (reads, idempotent writes,
+model turns), so it is repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import structlog
 from ray import ObjectRef
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
-from chime_dist.errors import ChimeDistError, ServiceError
+from chime_dist.errors import ChimeDistError, FencedError, ServiceError
 
 RESTART_WAIT_S = 120.0
 """How long a restarting actor is waited for, in seconds."""
@@ -24,21 +26,25 @@ STEADY_S = 10.0
 """An actor that worked this long before it failed counts as one that was well, in seconds."""
 RETRY_S = 0.3
 
+_AWAY = (ActorUnavailableError, FencedError)
+"""What a call raises while its actor is being replaced."""
+
 log = structlog.get_logger()
 
 
 async def called(what: str, call: Callable[[], ObjectRef[Any]]) -> Any:
     """The result of ``call()``; ``what`` names the actor in errors.
 
-    Raises the actor's own ChimeDistError as it was raised there, or ServiceError when the actor is gone.
+    Raises the actor's own ChimeDistError as it was raised there, or ServiceError when the actor is gone, or was
+    replaced and its successor is out of reach.
     """
     try:
         async for attempt in stamina.retry_context(
-            on=ActorUnavailableError, attempts=None, timeout=RESTART_WAIT_S, wait_initial=0.1, wait_max=2.0
+            on=_AWAY, attempts=None, timeout=RESTART_WAIT_S, wait_initial=0.1, wait_max=2.0
         ):
             with attempt:
                 return await _result(call)
-    except (ActorUnavailableError, ActorDiedError) as error:
+    except (*_AWAY, ActorDiedError) as error:
         raise _gone(what, error) from error
     raise AssertionError("unreachable: the retry either returns or raises")
 

@@ -86,6 +86,6 @@ class RedisKeys:
         """Hash: what is left of a backbone's rates, and its pause."""
         return f"{self.prefix}pace:{backbone}"
 
-    def flights(self, backbone: str) -> str:
-        """Sorted set: calls to a backbone -> when each stops counting."""
-        return f"{self.prefix}flights:{backbone}"
+    def flights(self, backbone: str, caller: str) -> str:
+        """Sorted set: calls of one process to a backbone -> when each stops counting."""
+        return f"{self.prefix}flights:{backbone}:{caller}"

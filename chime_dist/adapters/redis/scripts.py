@@ -148,14 +148,29 @@ class JournalScripts:
 
 
 class PaceScripts:
-    """Atomic steps of one backbone's pace; see ``core.pacing``."""
+    """Atomic steps of one backbone's pace, as one of its callers; see ``core.pacing``."""
 
-    def __init__(self, client: Redis, keys: RedisKeys, backbone: str, limits: PaceLimits, pausing: Pauses) -> None:
-        self._keys = [keys.pace(backbone), keys.flights(backbone)]
+    def __init__(
+        self,
+        client: Redis,
+        keys: RedisKeys,
+        backbone: str,
+        limits: PaceLimits,
+        pausing: Pauses,
+        caller: str,
+        others: Sequence[str],
+    ) -> None:
+        self._client = client
+        self._flights = keys.flights(backbone, caller)
+        self._keys = [keys.pace(backbone), self._flights, *(keys.flights(backbone, other) for other in others)]
         self._limits = limits
         self._pausing = pausing
         self._enter = _script(client, "pace_enter")
         self._leave = _script(client, "pace_leave")
+
+    async def begin(self) -> None:
+        """Nothing of this caller's is in flight."""
+        await self._client.delete(self._flights)
 
     async def enter(self, call: str, tokens: int, lasts_s: float, now: float | None = None) -> float:
         """Seconds to wait, 0 for a call that is in. ``now`` None is the server's clock."""

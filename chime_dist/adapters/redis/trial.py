@@ -29,7 +29,7 @@ async def tried(connection: RedisConnection) -> None:
         await _walk(connection, keys)
     finally:
         shared = (keys.driver, keys.turn, keys.reset, keys.ready, keys.units, keys.open, keys.changes)
-        own = (keys.proposals(_RUN), keys.fence(_RUN), keys.journal(_RUN), keys.pace(_RUN), keys.flights(_RUN))
+        own = (keys.proposals(_RUN), keys.fence(_RUN), keys.journal(_RUN), keys.pace(_RUN), keys.flights(_RUN, ""))
         await connection.run("removing the trial's keys", lambda: connection.commands.delete(*shared, *own))
 
 

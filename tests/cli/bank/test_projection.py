@@ -253,7 +253,7 @@ def server(monkeypatch: pytest.MonkeyPatch, learnt: LaunchDirectory) -> AsyncQdr
     """The launch's projections are on a server, which is in this process."""
     double = _SharedDouble(":memory:")
     for module in ("server", "server_audit"):
-        monkeypatch.setattr(f"chime_dist.adapters.qdrant.{module}.connected", lambda *_: double)
+        monkeypatch.setattr(f"chime_dist.adapters.qdrant.{module}.connected", lambda *_, **__: double)
     _set_cluster(learnt, qdrant={"mode": "server", "url": "http://qdrant:6333"})
     return double
 

@@ -1,9 +1,9 @@
 -- Let a call to a backbone in, or say how long to wait; ``core.pacing.Pace.enter`` is the same in Python.
 --
--- KEYS: the pace's hash, its calls in flight (sorted set: call -> when it stops counting). Times are the server's, in
--- seconds, so that the clocks of the callers' hosts do not matter; ARGV now is empty except in tests.
+-- KEYS: the pace's hash, the caller's calls in flight (sorted set: call -> when it stops counting), those of all
+-- others. Times are the server's, in seconds, so that the clocks of the callers' hosts do not matter; ARGV now is empty except in tests.
 -- Returns the wait as text, '0' for a call that is in.
-local pace, flights = unpack(KEYS)
+local pace, flights = KEYS[1], KEYS[2]
 local now, call, tokens, lasts, most, request_rate, token_rate, minute, share, ramp, gap, poll, shortest, longest =
   unpack(ARGV)
 if now == '' then
@@ -48,8 +48,12 @@ if token_rate > 0 then
   wait = math.max(wait, -level / per_s)
 end
 if most > 0 then
-  redis.call('ZREMRANGEBYSCORE', flights, '-inf', string.format('%.17g', now))
-  if redis.call('ZCARD', flights) >= most then wait = math.max(wait, poll) end
+  local in_flight = 0
+  for i = 2, #KEYS do
+    redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', string.format('%.17g', now))
+    in_flight = in_flight + redis.call('ZCARD', KEYS[i])
+  end
+  if in_flight >= most then wait = math.max(wait, poll) end
 end
 if wait >= tonumber(shortest) then return string.format('%.17g', wait) end
 

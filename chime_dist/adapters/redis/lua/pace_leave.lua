@@ -1,7 +1,7 @@
 -- A call ended: free its place, settle its tokens, and pause everybody where the server asked for it.
 -- ``core.pacing.Pace.leave`` is the same in Python. KEYS and ``now`` as for pace_enter; an empty ``slow_down`` is a
 -- call that was answered. Sent twice, it does nothing the second time.
-local pace, flights = unpack(KEYS)
+local pace, flights = KEYS[1], KEYS[2]
 local now, call, beyond, slow_down, token_rate, share, first, longest, most = unpack(ARGV)
 if now == '' then
   local time = redis.call('TIME')
