@@ -77,12 +77,22 @@ async def posted(
         raise BackboneError(f"no complete reply within {timeout_s:g} s", "timeout", retriable=True) from None
     except (aiohttp.ClientError, OSError) as error:
         # The error's own text may show request headers; its type says what happened.
-        message = f"the connection failed ({type(error).__name__})"
+        message = f"the connection failed ({_reason(error)})"
         raise BackboneError(message, "unreachable", retriable=True) from None
     if response.status == 200:
         return content
     wait = retry_after_seconds(response.headers.get("Retry-After"), now())
     raise classify_failure(response.status, content, wait)
+
+
+def _reason(error: aiohttp.ClientError | OSError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its host has no known address"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "its certificate is not trusted"
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError):
+        return "refused: nothing listens there"
+    return type(error).__name__
 
 
 async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:

@@ -160,28 +160,34 @@ class Outline:
             yield f"{total.text(self.currency)}: all"
 
     def _table(self) -> Table:
-        """The runs, those that differ in nothing but their ordering on one line."""
+        """The runs, a line for those that differ in their ordering alone; settings where names are equal."""
         groups: dict[tuple[object, ...], list[RunOutline]] = {}
         for run in self.runs:
             shape = (run.train, run.epochs, run.eval, run.window)
-            groups.setdefault((run.benchmark, run.backbone, run.method, *shape), []).append(run)
+            settings = tuple(run.settings.items())
+            groups.setdefault((run.benchmark, run.backbone, run.method, settings, *shape), []).append(run)
+        alike = Counter((run.benchmark, run.backbone, run.method) for run, *_ in groups.values())
         return Table(
             title=f"Sweep {self.sweep}, not started",
             header=(
                 *("Benchmark", "Backbone", "Method", "Orderings"),
                 *("Train x epochs", "Eval", "Window", "Episodes", "Calls", "Tokens"),
             ),
-            rows=tuple(_line(members) for members in groups.values()),
+            rows=tuple(
+                _line(members, alike[members[0].benchmark, members[0].backbone, members[0].method] > 1)
+                for members in groups.values()
+            ),
             names=4,
         )
 
 
-def _line(members: Sequence[RunOutline]) -> tuple[str, ...]:
+def _line(members: Sequence[RunOutline], with_settings: bool) -> tuple[str, ...]:
     first = members[0]
+    settings = [f"{path}={value}" for path, value in first.settings.items()] if with_settings else []
     return (
         first.benchmark,
         first.backbone,
-        first.method,
+        " ".join([first.method, *settings]),
         ", ".join(str(run.ordering) for run in members),
         f"{first.train} x {first.epochs}",
         str(first.eval),

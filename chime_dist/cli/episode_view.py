@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chime_dist.adapters.directory.run_writer import FailedAttempt
-from chime_dist.cli.output import counted, foreign
+from chime_dist.cli.output import counted, foreign, plain_table
 from chime_dist.core.bank import Event
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Recall, Step
@@ -91,7 +91,7 @@ def _recalls(recalls: Sequence[Recall]) -> Iterator[RenderableType]:
         if not recall.candidates:
             yield Text("none found")
             continue
-        table = Table("rank", "before", "memory", "sim", "v~", "score", "used")
+        table = plain_table("rank", "before", "memory", "sim", "v~", "score", "used")
         for column in table.columns[3:6]:
             column.justify = "right"
         for candidate in sorted(recall.candidates, key=lambda found: found.rank_after):
@@ -171,7 +171,7 @@ def _without_copies(detail: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _moved(moves: Sequence[Event]) -> Table:
-    table = Table("Memory", "v", "n", "Delta", "Why")
+    table = plain_table("Memory", "v", "n", "Delta", "Why")
     for column in table.columns[1:4]:
         column.justify = "right"
     for event in moves:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from chime_dist.adapters.directory.episode_archive import Phase, PhaseTotals
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, LaunchSummary, RunEntry
-from chime_dist.cli.output import foreign
+from chime_dist.cli.output import foreign, plain_table
 from chime_dist.core.episode import EpisodeRecord, Outcome
 from chime_dist.core.spending import Spent, money
 from chime_dist.wiring.results import Standing
@@ -20,18 +20,18 @@ LAST_EPISODES = 20
 
 
 def launches_view(launches: Sequence[LaunchSummary]) -> Table:
-    """One row per launch, oldest first."""
-    table = Table("Launch", "State", "Created", "Changed", "Runs", "Driver", "Why")
+    """One row and one line per launch, oldest first; a launch's name says when it was created."""
+    table = plain_table("Launch", "State", "Changed", "Runs", "Driver or reason")
+    table.columns[0].overflow = "fold"
+    table.columns[-1].no_wrap = True
     for launch in launches:
         holder = launch.holder
         table.add_row(
-            Text(str(launch.path), overflow="fold"),
+            Text(str(launch.path)),
             launch.state,
-            launch.created_at[:19],
-            launch.changed_at[:19],
+            launch.changed_at[:16].replace("T", " "),
             str(launch.runs),
-            "" if holder is None else f"{holder.pid} on {holder.host}",
-            foreign(launch.reason),
+            foreign(" ".join(launch.reason.split()) if holder is None else f"{holder.pid} on {holder.host}"),
         )
     return table
 
@@ -49,7 +49,9 @@ def launch_view(launch: LaunchDirectory, standings: Sequence[Standing]) -> Itera
         yield foreign(f"driven by process {holder.pid} on {holder.host} since {holder.started_at}")
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
     yield foreign(f"code {manifest.code_commit or 'not from a checkout'}; {versions}", "dim")
-    table = Table("Run", "Committed", "Evaluated", "Owed", *(outcome.value.capitalize() for outcome in Outcome))
+    table = plain_table(
+        "Run", "Committed", "Evaluated", "Owed", *(outcome.value.capitalize() for outcome in Outcome)
+    )
     table.columns[0].overflow = "fold"
     for column in table.columns[1:]:
         column.justify = "right"
@@ -81,7 +83,7 @@ def run_view(
         f"bank at version {standing.committed} of {standing.train_total}, {standing.evaluated} of "
         f"{standing.eval_total} evaluated, {standing.owed} episodes owed"
     )
-    counts = Table("Phase", "Success", "Failure", "Infra", "Unsettled", "Attempts", "Gate errors", "Seconds")
+    counts = plain_table("Phase", "Success", "Failure", "Infra", "Unsettled", "Attempts", "Gate errors", "Seconds")
     for column in counts.columns[1:]:
         column.justify = "right"
     for phase, total in totals.items():
@@ -93,7 +95,7 @@ def run_view(
     shown = records[-LAST_EPISODES:]
     if len(shown) < len(records):
         yield Text(f"the last {len(shown)} of {len(records)} attempts:")
-    episodes = Table("Episode", "Task", "Outcome", "End", "Label", "Steps", "Seconds")
+    episodes = plain_table("Episode", "Task", "Outcome", "End", "Label", "Steps", "Seconds")
     for record in shown:
         name = record.unit.key.removeprefix(f"{record.unit.run_id}:")
         episodes.add_row(

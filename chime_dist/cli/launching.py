@@ -29,7 +29,7 @@ from chime_dist.report.json_text import to_json
 from chime_dist.report.terminal import to_terminal
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import counted_runs, plan_runs, warnings
-from chime_dist.wiring.requirements import require_parts
+from chime_dist.wiring.requirements import missing, require_parts, told_together
 from chime_dist.wiring.results import Standing, launch_report, standings, write_report
 from chime_dist.wiring.services import secrets_of
 
@@ -57,9 +57,11 @@ def sweep(session: Session, file: Path, overrides: Sequence[str], dry_run: bool,
     """Launch a sweep, or say what it would do."""
     config = load_sweep(file, overrides)
     session.secrets += secrets_of(config.cluster)
-    require_parts(config)
-    runs = counted_runs(config) if dry_run else plan_runs(config)
-    surprises = warnings(runs)
+    if not dry_run:
+        require_parts(config)
+    with told_together(config):
+        runs = counted_runs(config) if dry_run else plan_runs(config)
+    surprises = [*(f"not installed here: {lack}" for lack in missing(config)), *warnings(runs)]
     for surprise in surprises:
         say(f"warning: {surprise}")
     if dry_run:
@@ -223,5 +225,9 @@ def _pointers(launch: Launch, ending: Ending | None) -> list[str]:
     }
     if run.stateful:
         hints[suggested("bank", "at", path, run.run_id, "last")] = "what is in the bank"
-    width = max(map(len, hints))
-    return [*lines, "Look next:", *(f"  {command:<{width}}  {what}" for command, what in hints.items())]
+    # A command on a line of its own can be copied from a terminal of any width.
+    return [
+        *lines,
+        "Look next:",
+        *(line for command, what in hints.items() for line in (f"  {what}", f"    {command}")),
+    ]

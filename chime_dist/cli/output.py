@@ -11,7 +11,9 @@ from typing import Annotated
 
 import pydantic_core
 import typer
+from rich import box
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from chime_dist.core.episode import Json
@@ -39,6 +41,13 @@ def terminal(*, stderr: bool = False) -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPE_WIDTH
     return console
+
+
+def plain_table(*heads: str, title: Text | None = None) -> Table:
+    """An empty table without lines between its columns: a line of the terminal is for the words."""
+    return Table(
+        *heads, title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
 
 
 def show(*parts: RenderableType) -> None:

@@ -12,13 +12,12 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import structlog
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
-from chime_dist.cli.output import counted, say
+from chime_dist.cli.output import counted, plain_table, say
 from chime_dist.core.spending import Spent, money
 from chime_dist.engine.driver import Progress
 
@@ -31,6 +30,8 @@ LINE_EVERY_S = 10.0
 _LINES_KEPT_FREE = 10
 """Of the terminal's height: title, header, borders, sums, and what is said above."""
 _BAR_WIDTH = 10
+_WIDE = 96
+"""Columns from which on there are bars."""
 _LABEL_WIDTH = 24
 _ID_PARTS = 5
 """Of a run id: benchmark, method, backbone, ordering, digest; a fork's goes on."""
@@ -244,15 +245,8 @@ def progress_view(
 ) -> tuple[RenderableType, ...]:
     """One row per run, those with work first and at most ``room`` of them (3 at least), and the sums."""
     shown = sorted(runs, key=lambda run: (run.in_flight == 0, _done(run)))[: max(3, room)]
-    table = Table("run", "", "train", "bank", "eval", "open", "success", "failure", "infra", "gate\nerrors")
-    for column in table.columns[2:]:
-        column.justify, column.overflow = "right", "fold"
     labels = short_labels([run.run_id for run in runs])
-    # Words stay whole where there is room; a name beyond that goes on in the next line.
-    table.columns[0].min_width = min(_LABEL_WIDTH, max(map(len, labels.values()), default=0))
-    for run in runs:
-        if run in shown:
-            table.add_row(*_row(run, labels[run.run_id]))
+    table = _RunTable([(run, labels[run.run_id]) for run in runs if run in shown])
     totals = Totals.of(runs)
     sums = f"{totals.done}/{totals.planned} episodes, {pace_text(pace, totals.planned - totals.done)}"
     if len(shown) < len(runs):
@@ -261,6 +255,26 @@ def progress_view(
     if (rate := totals.success_rate) is not None:
         parts.insert(0, f"{100 * rate:.1f} % success so far")
     return (table, Text(sums), Text(", ".join(parts))) if parts else (table, Text(sums))
+
+
+@dataclass(frozen=True, slots=True)
+class _RunTable:
+    """One row per run and label; a narrow terminal has no room for bars."""
+
+    rows: Sequence[tuple[Progress, str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        bars = options.max_width >= _WIDE
+        heads = ("train", "bank", "eval", "open", "success", "failure", "infra", "gate\nerrors")
+        table = plain_table("run", *([""] if bars else []), *heads)
+        for column in table.columns[-len(heads) :]:
+            column.justify, column.overflow = "right", "fold"
+        # Words stay whole where there is room; a name beyond that goes on in the next line.
+        table.columns[0].min_width = min(_LABEL_WIDTH, max((len(label) for _, label in self.rows), default=0))
+        for run, label in self.rows:
+            name, bar, *counts = _row(run, label)
+            table.add_row(name, *([bar] if bars else []), *counts)
+        yield table
 
 
 def _done(run: Progress) -> bool:

@@ -22,6 +22,8 @@ class RunOutline:
     run_id: str
     benchmark: str
     method: str
+    settings: dict[str, str]
+    """Of the method, as far as its name does not tell them."""
     backbone: str
     ordering: int
     train: int
@@ -56,6 +58,7 @@ class RunOutline:
             run_id=run.run_id,
             benchmark=benchmark.name,
             method=config.method.label,
+            settings=run.settings,
             backbone=config.backbone.name,
             ordering=config.ordering,
             train=shape.epoch_size,

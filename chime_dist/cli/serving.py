@@ -20,7 +20,7 @@ from chime_dist.adapters.vllm.status import ReplicaStatus, ServingStatus
 from chime_dist.cli.boundary import ExitCode, Session
 from chime_dist.cli.interruption import SIGNALS
 from chime_dist.cli.invocation import suggested
-from chime_dist.cli.output import counted, foreign, printable, say, show, show_json, show_text
+from chime_dist.cli.output import counted, foreign, plain_table, printable, say, show, show_json, show_text
 from chime_dist.config.serving_file import ServedBackbone, load_served
 from chime_dist.wiring.services import secrets_of
 from chime_dist.wiring.serving import FOLDER, Serving, Wanted, cache_of, live_metrics, read_status, serve
@@ -117,7 +117,7 @@ def _lines(status: ServingStatus) -> list[Text]:
 
 
 def _table(status: ServingStatus, metrics: Mapping[tuple[str, int], EngineMetrics]) -> Table:
-    table = Table("Replica", "State", "Restarts", "Start", "Running", "Waiting", "KV cache", "Prefix cache")
+    table = plain_table("Replica", "State", "Restarts", "Start", "Running", "Waiting", "KV cache", "Prefix cache")
     kept = {(cache.backbone, cache.replica): cache for cache in status.caches}
     for fleet in status.fleets:
         for replica in fleet.replicas:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from chime_dist.cli.invocation import suggested
+from chime_dist.cli.output import plain_table
 from chime_dist.core.duration import spelled
 from chime_dist.core.episode import Json
 from chime_dist.core.spending import Level, Spent, money
@@ -16,7 +18,7 @@ from chime_dist.core.spending import Level, Spent, money
 def spending_table(spent: Spent) -> Table:
     """A row for every role that asked, and the sums."""
     heads = ("Asked", "Role", "Calls", "Requests", "Tokens in", "Cached", "Tokens out", "Cost")
-    table = Table(*heads, title="Spent", title_justify="left")
+    table = plain_table(*heads, title=Text("Spent"))
     for column in table.columns[2:]:
         column.justify = "right"
     for who, used in sorted(spent.usage.items()):
@@ -58,13 +60,10 @@ def limits_text(found: Sequence[Level], spent: Spent) -> str:
 
 
 def go_on_beyond(launch: Path, level: Level) -> str:
-    """The command that resumes a launch which a limit paused, with twice of it."""
-    doubled = {
-        "tokens": f"{2 * level.limit:.0f}",
-        "cost": f"{2 * level.limit:g}",
-        "wall": spelled(2 * level.limit),
-    }
-    return suggested("resume", launch, f"--max-{level.name}", doubled[level.name])
+    """The command that resumes a launch which a limit paused, with twice of it, or of what is spent if that is more."""
+    higher = 2 * (level.limit if 2 * level.limit > level.spent else level.spent)
+    spelt = {"tokens": f"{higher:.0f}", "cost": f"{higher:.4g}", "wall": spelled(higher)}
+    return suggested("resume", launch, f"--max-{level.name}", spelt[level.name])
 
 
 def limits_document(found: Sequence[Level]) -> list[Json]:

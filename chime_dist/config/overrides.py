@@ -58,8 +58,8 @@ def _parse(text: str) -> _Assignment:
         at += 1
     path, equals, _ = text.partition("=")
     # Without an equals sign nobody knows where the path ends and a value, perhaps a secret, begins.
-    shown = path if equals else "..."
-    raise ConfigError(f"--set {shown}: an override is PATH=VALUE with dots between keys, e.g. protocol.limit=12")
+    place = f"--set {path}" if equals else "a --set without '='"
+    raise ConfigError(f"{place}: an override is PATH=VALUE with dots between keys, e.g. protocol.limit=12")
 
 
 def _put(tree: Tree, assignment: _Assignment) -> list[KeyPath]:

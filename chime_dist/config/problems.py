@@ -30,7 +30,9 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        key = f" {dotted(self.path)}:" if self.path else ""
+        # An override's place is the key already.
+        told = not self.path or self.place == f"--set {dotted(self.path)}"
+        key = "" if told else f" {dotted(self.path)}:"
         return f"{self.place}:{key} {self.message}"
 
 

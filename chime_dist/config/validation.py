@@ -51,7 +51,7 @@ def problems_of(
     for details in error.errors(include_url=False):
         if details["type"] == "too_short" and len(details["input"]) >= details["ctx"]["min_length"]:
             continue  # Entries are there; each that is not valid has a problem of its own.
-        path = _path_in(document.root, details["loc"])
+        path = _path_in(document.root, details["loc"], missing=details["type"] == "missing")
         found.append(document.problem(path, _message(details, path, model, templates)))
     return found
 
@@ -93,14 +93,17 @@ def _quote_hint(kind: str, value: object) -> str:
     return "; quote it" if wants_text and isinstance(value, int | float | bool) else ""
 
 
-def _path_in(root: Tree, loc: tuple[int | str, ...]) -> KeyPath:
-    """``loc`` without what pydantic adds to it: union tags, and marks for keys and functions."""
+def _path_in(root: Tree, loc: tuple[int | str, ...], missing: bool) -> KeyPath:
+    """``loc`` without what pydantic adds to it: union tags, and marks for keys and functions.
+
+    ``missing``: its last part is a key that ought to be there.
+    """
     path: list[str | int] = []
     tree = root
     for index, part in enumerate(loc):
         if _holds(tree, part):
             tree = tree[part]
-        elif index < len(loc) - 1 or not isinstance(tree, dict) or part == "[key]":
+        elif not (missing and index == len(loc) - 1 and isinstance(tree, dict)):
             continue
         path.append(part)
     return tuple(path)

@@ -48,6 +48,15 @@ class PlannedRun:
         return self.plan.run_id
 
     @property
+    def settings(self) -> dict[str, str]:
+        """Options that the method's name does not tell: those that are not its defaults, or its ablation's."""
+        method = self.config.method
+        usual = Component(name=method.name, options=registry.resolve("method", method.bare).options).settings()
+        return {
+            f"{method.name}.{path}": value for path, value in method.settings().items() if value != usual.get(path)
+        }
+
+    @property
     def deviations(self) -> dict[str, str]:
         """What a reader of a table must know beside the names (R16, R42)."""
         options = self.config.benchmark.options
@@ -55,7 +64,7 @@ class PlannedRun:
         near_tie = self.config.method.options.get("retrieval", {}).get("near_tie")
         if near_tie is not None and self.stateful:
             found["near_tie"] = str(near_tie)
-        found |= _unusual(self.config.method)
+        found |= {path: value for path, value in self.settings.items() if not path.endswith(".retrieval.near_tie")}
         found["window"] = str(self.plan.shape.window)
         found["protocol"] = self.config.protocol.preset
         if self.config.protocol.limit is not None:
@@ -78,17 +87,6 @@ class PlannedRun:
             deviations=self.deviations,
             forked_from=self.forked_from,
         )
-
-
-def _unusual(method: Component) -> dict[str, str]:
-    """Options that a method's name does not tell: those that are not its defaults, or its ablation's."""
-    usual = registry.resolve("method", method.bare).options
-    defaults = Component(name=method.name, options=usual).settings()
-    return {
-        f"{method.name}.{path}": value
-        for path, value in method.settings().items()
-        if value != defaults.get(path) and path != "retrieval.near_tie"
-    }
 
 
 def plan_runs(sweep: SweepConfig) -> tuple[PlannedRun, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -76,6 +77,16 @@ def require_parts(sweep: SweepConfig) -> None:
         lines += ["install, in this order (constraints.txt of the checkout holds versions tested together):"]
         lines += [f"  {command}" for command in commands]
     raise MissingExtraError("\n".join(lines))
+
+
+@contextmanager
+def told_together(sweep: SweepConfig) -> Iterator[None]:
+    """Whoever meets one missing part of ``sweep`` inside is told of all, as by ``require_parts``."""
+    try:
+        yield
+    except MissingExtraError:
+        require_parts(sweep)
+        raise
 
 
 def _commands(lacks: list[_Lack]) -> list[str]:

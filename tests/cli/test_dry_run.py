@@ -162,3 +162,18 @@ def test_people_see_tokens_bytes_and_orderings_on_one_line(program: Program) -> 
     size = 2 * (disk_bytes("bfcl_v4", 28, 6, 4, 32) + disk_bytes("bfcl_v4", 14, 6, 0, 32))
     assert f"About {size / 1000:.3g} kB of results" in result.stdout
     assert "NOT INSTALLED bfcl_v4: web_search_base" in result.stdout
+
+
+def test_settings_of_one_method_are_lines_of_their_own(program: Program) -> None:
+    """H1: what tells them apart is shown; orderings of each are on one line."""
+    methods = "[webanchor, {name: webanchor, candidates: 2}, {name: webanchor, candidates: 3}]"
+    words = ("sweep", program.write(), "--dry-run", "--set", f"methods={methods}", "--set", "orderings=[0, 2]")
+    shown = " ".join(program(*words).stdout.split()).replace("bfcl_v4 m ", "")
+    for line in (
+        "webanchor 0, 2 ",
+        "webanchor webanchor.candidates=2 0, 2 ",
+        "webanchor webanchor.candidates=3 0, 2 ",
+    ):
+        assert line in shown
+    settings = [run["settings"] for run in program.json(*words)["runs"][::2]]
+    assert settings == [{}, {"webanchor.candidates": "2"}, {"webanchor.candidates": "3"}]

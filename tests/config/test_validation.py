@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, Field
 
+from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.validation import validated
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import ConfigError
@@ -61,3 +62,10 @@ def test_every_reading_of_a_choice_is_reported_under_its_key() -> None:
     message = refusal({"stage": "x"})
     assert "methods.chime.stage: text: expected a mapping" in message
     assert 'methods.chime.stage: "x": expected a valid integer' in message
+
+
+def test_a_kind_is_no_part_of_a_path() -> None:
+    """What a whole endpoint is refused for has the endpoint's path, whatever its kind; what it lacks has the key's."""
+    engine = {"endpoints": {"m": {"kind": "vllm", "flags": {"port": 1}}}}
+    assert "methods.chime.endpoints.m: flags: port is decided" in refusal(engine, ClusterConfig)
+    assert "methods.chime.endpoints.m.url: is missing" in refusal({"endpoints": {"m": {}}}, ClusterConfig)

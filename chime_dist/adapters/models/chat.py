@@ -245,9 +245,8 @@ class ChatBackbone:
             requests=call.requests,
             latency_s=round(latency_s, 3),
         )
-        message = (
-            f"backbone {self._settings.name!r}: {error.message} ({call.requests} requests in {latency_s:.1f} s)"
-        )
+        tried = f"{call.requests} request{'' if call.requests == 1 else 's'} in {latency_s:.1f} s"
+        message = f"backbone {self._settings.name!r}: {error.message} ({tried})"
         for secret in self._settings.secrets:
             message = message.replace(secret, "***")
         return BackboneError(message, error.code, error.status, error.retriable, error.retry_after_s)

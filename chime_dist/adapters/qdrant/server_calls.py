@@ -135,6 +135,11 @@ async def answers(where: str) -> AsyncIterator[None]:
                 " qdrant.ca_file to the PEM file of the authority that signed it, or call the server by a name"
                 " that its certificate holds"
             ) from error
+        if isinstance(lost := getattr(error, "source", None), httpx.TransportError):
+            raise ServiceError(
+                f"{where}: the Qdrant server cannot be reached ({type(lost).__name__}: {lost}); check that it runs,"
+                " and its URL, then start again (the bank is rebuilt from its journal)"
+            ) from error
         raise ServiceError(
             f"{where}: the Qdrant server did not do what was asked: {_reason(error)};"
             " check its URL, key and log, then start again (the bank is rebuilt from its journal)"

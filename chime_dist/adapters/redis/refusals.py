@@ -48,7 +48,7 @@ def explained(error: RedisError, tls: bool) -> str:
         if refusal := tls_refusal(e):
             return ". ".join(refusal)
         if isinstance(e, _UNWELCOME):
-            return f"{str(e).rstrip('.')}. {_login_fix(str(e))}"
+            return _sentences(str(e), _login_fix(str(e)))
     text = str(error)
     if says(error, LOST):
         text = "the launch's keys are gone, or were never made (FLUSHALL, eviction, another server, no reset)"
@@ -68,7 +68,12 @@ def explained(error: RedisError, tls: bool) -> str:
         fix = "Check the server, the network, and that this port speaks TLS, then resume the launch"
     else:
         fix = "Check the server and the network, then resume the launch"
-    return f"{text}. {fix}"
+    return _sentences(text, fix)
+
+
+def _sentences(text: str, fix: str) -> str:
+    text = text.rstrip(". ")
+    return f"{text}{'' if text.endswith('?') else '.'} {fix}"
 
 
 def forbidden(error: Exception) -> bool:

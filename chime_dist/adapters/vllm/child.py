@@ -58,7 +58,10 @@ class Child:
         """
         program = shutil.which(command[0], path=environment.get("PATH"))
         if program is None:
-            raise ServingError(f"{name}: there is no command {command[0]!r} on PATH of this machine")
+            raise ServingError(
+                f"{name}: there is no command {command[0]!r} on PATH of this machine; the extra serve brings vLLM "
+                "and its router: pip install 'chime-dist[serve]'"
+            )
         _make(folder, log_path.parent)
         child = cls(name, folder, log_path)
         if leftovers := processes_in(folder):

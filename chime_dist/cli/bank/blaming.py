@@ -7,14 +7,14 @@ from pathlib import Path
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
+from rich.text import Text
 
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.cli.bank.contents import memory_of, texts, worth_of
 from chime_dist.cli.bank.opened import OpenedBank
 from chime_dist.cli.boundary import ExitCode
 from chime_dist.cli.invocation import suggested
-from chime_dist.cli.output import counted, foreign, say, show, show_json
+from chime_dist.cli.output import counted, foreign, plain_table, say, show, show_json
 from chime_dist.cli.targets import EpisodeName, find
 from chime_dist.core.blame import (
     CommittedEvent,
@@ -84,7 +84,7 @@ def _item_view(bank: OpenedBank, found: ItemBlame) -> Iterator[RenderableType]:
         f"{first.position + 1}"
     )
     yield texts(found.payload or {})
-    yield _events(found.events, with_item=False)
+    yield from _events(found.events, with_item=False)
     yield from _readings(found.readings, by_episode=True)
 
 
@@ -103,17 +103,17 @@ def _episode_view(bank: OpenedBank, found: EpisodeBlame) -> Iterator[RenderableT
         yield foreign(f"committed as version {found.committed_version}, without events{why}")
     else:
         yield foreign(f"committed as version {found.committed_version}, {counted(len(found.events), 'event')}")
-        yield _events(found.events, with_item=True)
+        yield from _events(found.events, with_item=True)
 
 
-def _events(events: Sequence[CommittedEvent], *, with_item: bool) -> Table:
-    table = Table(title="Written", title_justify="left")
+def _events(events: Sequence[CommittedEvent], *, with_item: bool) -> Iterator[RenderableType]:
+    table = plain_table(title=Text("Written"))
     table.add_column("Item" if with_item else "By", no_wrap=True)
     table.add_column("Event", no_wrap=True)
     for column in ("Version", "Item version", "v", "n", "Delta", "Confidence"):
         table.add_column(column, justify="right")
     table.add_column("Label")
-    table.add_column("More", overflow="fold")
+    rest = []
     for event in events:
         memory = memory_of(event.payload or {})
         detail = event.detail
@@ -129,16 +129,19 @@ def _events(events: Sequence[CommittedEvent], *, with_item: bool) -> Table:
             _number(detail.get("delta"), "+.4f"),
             _number(detail.get("confidence"), ".2f"),
             foreign(str(detail.get("label", ""))),
-            foreign("\n".join(f"{key}: {canonical_json(value)}" for key, value in more.items())),
         )
-    return table
+        if more:
+            told = ", ".join(f"{key}: {canonical_json(value)}" for key, value in more.items())
+            rest.append(foreign(f"{name} {event.kind}: {told}", "dim"))
+    yield table
+    yield from rest
 
 
 def _readings(readings: Sequence[Reading], *, by_episode: bool) -> Iterator[RenderableType]:
     if not readings:
         yield foreign("met by no episode" if by_episode else "met no memory")
         return
-    table = Table(title="Read", title_justify="left")
+    table = plain_table(title=Text("Read"))
     table.add_column("Episode" if by_episode else "Item", no_wrap=True)
     table.add_column("Used", no_wrap=True)
     for column in ("Bank version", "Item version", "Rank", "sim", "v~", "Score"):

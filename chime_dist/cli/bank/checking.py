@@ -127,17 +127,15 @@ def _finding_view(found: Finding) -> Text:
     if found.damage is not None:
         at = "" if found.damaged_entry is None else f"entry {found.damaged_entry} is bad, "
         return foreign(f"DAMAGED {found.run_id}: {at}version {found.entries}{rest}", "bold red")
-    journal = (
-        f"{found.run_id}: version {found.entries}, {counted(found.items or 0, 'item')}, digest {found.digest}, "
-        f"content {found.content_hash}{rest}"
-    )
+    journal = f"{found.run_id}: version {found.entries}, {counted(found.items or 0, 'item')}{rest}"
+    digests = f"\n{'':8}digest  {found.digest}\n{'':8}content {found.content_hash}"
     projection = found.projection
     if projection.status == "damaged":
         faults = "" if projection.audit is None else f": {counted(len(projection.audit.faults), 'fault')}"
-        return foreign(f"DAMAGED {journal}; {projection.detail}{faults}", "bold red")
+        return foreign(f"DAMAGED {journal}; {projection.detail}{faults}{digests}", "bold red")
     if projection.status == "not_checked":
-        return foreign(f"whole   {journal}; only the journal was checked ({projection.detail})")
-    return foreign(f"whole   {journal}; {projection.detail}")
+        return foreign(f"whole   {journal}; only the journal was checked ({projection.detail}){digests}")
+    return foreign(f"whole   {journal}; {projection.detail}{digests}")
 
 
 def rebuild_projection(path: Path, run: str, as_json: bool) -> ExitCode:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from chime_dist.cli.bank.contents import memory_of, texts, worth_of
 from chime_dist.cli.bank.opened import OpenedBank
-from chime_dist.cli.output import counted, foreign, show, show_json
+from chime_dist.cli.output import counted, foreign, plain_table, show, show_json
 from chime_dist.core.history import BankDiff, ItemChange, Snapshot, diff
 
 
@@ -38,7 +38,7 @@ def _diff_view(run_id: str, found: BankDiff) -> Iterator[RenderableType]:
 
 
 def _table(found: BankDiff) -> Table:
-    table = Table()
+    table = plain_table()
     for column in ("Item", "Bank", "Change"):
         table.add_column(column, no_wrap=True)
     for column in ("v", "n", "Version"):

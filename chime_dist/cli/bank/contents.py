@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chime_dist.cli.bank.opened import OpenedBank
-from chime_dist.cli.output import counted, foreign, show, show_json
+from chime_dist.cli.output import counted, foreign, plain_table, show, show_json
 from chime_dist.core.bank import BankState, Record
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import Json
@@ -49,7 +49,7 @@ def _bank_view(bank: OpenedBank, state: BankState) -> Iterator[RenderableType]:
 
 
 def _collection_view(name: str, records: Sequence[Record]) -> Table:
-    table = Table(title=foreign(f"{name}, {counted(len(records), 'item')}"), title_justify="left")
+    table = plain_table(title=foreign(f"{name}, {counted(len(records), 'item')}"))
     for column in ("Item", "v", "n", "Version", "Written at"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("Text", overflow="fold")

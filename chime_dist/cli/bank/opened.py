@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.table import Table
 
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
-from chime_dist.cli.output import foreign, show, show_json
+from chime_dist.cli.output import foreign, plain_table, show, show_json
 from chime_dist.cli.targets import find
 from chime_dist.core.bank import BankState
 from chime_dist.core.checkpoint import Checkpoint, checkpoints
@@ -83,10 +82,10 @@ def show_checkpoints(path: Path, run: str, as_json: bool) -> None:
         found = [_document(checkpoint, states, digests) for checkpoint in bank.checkpoints]
         show_json({"run_id": bank.run_id, "head": bank.head, "checkpoints": found})
         return
-    table = Table(title=foreign(f"{bank.run_id}, version {bank.head}"), title_justify="left")
+    table = plain_table(title=foreign(f"{bank.run_id}, version {bank.head}"))
     for column in ("Checkpoint", "Version", "Items"):
         table.add_column(column, justify="left" if column == "Checkpoint" else "right", no_wrap=True)
-    table.add_column("Digest", overflow="fold")
+    table.add_column("Digest", no_wrap=True, overflow="ellipsis")
     for checkpoint in bank.checkpoints:
         if (state := states.get(checkpoint.version)) is None:
             table.add_row(checkpoint.name, str(checkpoint.version), "", "not reached")

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from chime_dist.cli.bank.contents import memory_of, texts, worth_of
 from chime_dist.cli.bank.opened import OpenedBank
-from chime_dist.cli.output import counted, foreign, show, show_json
+from chime_dist.cli.output import counted, foreign, plain_table, show, show_json
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import Candidate
 from chime_dist.core.memory import Stage
@@ -57,7 +56,7 @@ def _stage_view(found: CollectionSearch, state: BankState, limit: int) -> Iterat
     if not recall.candidates:
         yield foreign(heading)
         return
-    table = Table(title=foreign(heading), title_justify="left")
+    table = plain_table(title=foreign(heading))
     for column in ("Rank", "Before", "Item", "sim", "v~", "Score", "v", "n"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("Used")

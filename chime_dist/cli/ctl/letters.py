@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
-from chime_dist.cli.output import counted, foreign, say, show, show_json
+from chime_dist.cli.output import counted, foreign, plain_table, say, show, show_json
 from chime_dist.wiring.dead_letters import DeadLetter, Fate, dead_letters
 
 _FATES: dict[Fate, str] = {
@@ -31,7 +31,7 @@ def show_dead_letters(path: Path, as_json: bool) -> None:
 
 
 def _table(letters: tuple[DeadLetter, ...]) -> Table:
-    table = Table("Episode", "Task", "Deliveries", "Reason", "What becomes of it", "Detail", "Row")
+    table = plain_table("Episode", "Task", "Deliveries", "Reason", "What becomes of it", "Detail", "Row")
     for name in ("Episode", "Detail", "Row"):
         next(column for column in table.columns if column.header == name).overflow = "fold"
     for letter in letters:

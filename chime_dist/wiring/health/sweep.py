@@ -15,6 +15,7 @@ from chime_dist.wiring.health.packages import package_findings
 from chime_dist.wiring.health.places import place_findings
 from chime_dist.wiring.health.servers import clock_finding, qdrant_finding, ray_finding, redis_finding
 from chime_dist.wiring.plans import PlannedRun, plan_runs, results_bytes, warnings
+from chime_dist.wiring.requirements import told_together
 
 _NOBODY = "doctor"
 """Stands for a launch's id: nothing is written under it."""
@@ -32,7 +33,8 @@ async def sweep_findings(
     try:
         sweep = load_sweep(path, overrides)
         loaded(sweep)
-        runs = plan_runs(sweep)
+        with told_together(sweep):
+            runs = plan_runs(sweep)
     except ChimeDistError as error:
         yield problem("config", str(error))
         return

@@ -220,7 +220,7 @@ def _set_cluster(launch: LaunchDirectory, **values: Any) -> None:
     ("cluster", "why"),
     [
         ({"qdrant": {"mode": "memory"}}, "it is kept in the launch's memory"),
-        ({"qdrant": "http://127.0.0.1:9"}, "the Qdrant server did not do what was asked"),
+        ({"qdrant": "http://127.0.0.1:9"}, "the Qdrant server cannot be reached"),
         ({"qdrant": "${UNSET_QDRANT}"}, "UNSET_QDRANT is not set"),
         ({"state_dir": "elsewhere"}, "elsewhere"),
     ],
