@@ -121,8 +121,9 @@ def resume(
 ) -> None:
     """Go on with a launch: what is there is kept, what is owed is run.
 
-    Results may grow (more epochs, orderings, methods), never change; cluster settings may always change. What a
-    limit counts began with the launch, and a limit stays until it is changed.
+    Results may grow (more epochs, orderings, methods), never change; cluster
+    settings may always change. What a limit counts began with the launch, and a
+    limit stays until it is changed. The config is the launch's own: --set changes it.
     """
     from chime_dist.cli import launching
 
@@ -199,8 +200,8 @@ def clean(
 ) -> None:
     """Remove what launches left outside their folders: keys, points, embedded state, stray processes.
 
-    Results stay readable, and an incomplete launch can still be resumed: it rebuilds the rest. A launch that runs
-    is refused.
+    Results stay readable, and an incomplete launch can still be resumed: it
+    rebuilds the rest. A launch that runs is refused.
     """
     from chime_dist.cli import cleaning
 

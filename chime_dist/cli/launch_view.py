@@ -10,7 +10,7 @@ from rich.text import Text
 
 from chime_dist.adapters.directory.episode_archive import Phase, PhaseTotals
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, LaunchSummary, RunEntry
-from chime_dist.cli.output import foreign, plain_table
+from chime_dist.cli.output import foreign, on_one_line, plain_table
 from chime_dist.core.episode import EpisodeRecord, Outcome
 from chime_dist.core.spending import Spent, money
 from chime_dist.wiring.results import Standing
@@ -21,9 +21,9 @@ LAST_EPISODES = 20
 
 def launches_view(launches: Sequence[LaunchSummary]) -> Table:
     """One row and one line per launch, oldest first; a launch's name says when it was created."""
-    table = plain_table("Launch", "State", "Changed", "Runs", "Driver or reason")
-    table.columns[0].overflow = "fold"
-    table.columns[-1].no_wrap = True
+    table = plain_table("Launch", "State", "Changed", "Runs", "Note")
+    for column in table.columns[:-1]:
+        column.no_wrap = True
     for launch in launches:
         holder = launch.holder
         table.add_row(
@@ -31,7 +31,7 @@ def launches_view(launches: Sequence[LaunchSummary]) -> Table:
             launch.state,
             launch.changed_at[:16].replace("T", " "),
             str(launch.runs),
-            foreign(" ".join(launch.reason.split()) if holder is None else f"{holder.pid} on {holder.host}"),
+            on_one_line(launch.reason if holder is None else f"{holder.pid} on {holder.host}"),
         )
     return table
 

@@ -50,6 +50,13 @@ def plain_table(*heads: str, title: Text | None = None) -> Table:
     )
 
 
+def on_one_line(text: str) -> Text:
+    """``foreign`` for a table's last cell: it gets what room the others leave, and is cut there."""
+    line = foreign(" ".join(text.split()))
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
 def show(*parts: RenderableType) -> None:
     """Print a result for people on stdout."""
     console = terminal()

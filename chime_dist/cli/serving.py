@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chime_dist.adapters.vllm.metrics import EngineMetrics
+from chime_dist.adapters.vllm.need import need_of
 from chime_dist.adapters.vllm.status import ReplicaStatus, ServingStatus
 from chime_dist.cli.boundary import ExitCode, Session
 from chime_dist.cli.interruption import SIGNALS
@@ -39,6 +40,9 @@ def serve_until_interrupted(
     with session.log_to(folder / _LOG):
         try:
             asyncio.run(_served(backbone, launch, folder, as_json))
+        except asyncio.CancelledError:
+            say("killed before all requests had ended")
+            return ExitCode.KILLED
         except Exception as error:
             error.add_note(f"the logs are in {folder}")
             raise
@@ -59,7 +63,10 @@ def show_status(directory: Path, as_json: bool) -> None:
 async def _served(backbone: ServedBackbone, launch: str, folder: Path, as_json: bool) -> None:
     endpoint = backbone.endpoint
     wanted = {backbone.name: Wanted(backbone.model, endpoint)}
-    say(f"starting {counted(endpoint.replicas, 'replica')} of {backbone.name}; logs: {folder}")
+    say(
+        f"starting {counted(endpoint.replicas, 'replica')} of {backbone.name}, each on {need_of(endpoint)}; "
+        f"logs: {folder}"
+    )
     with _Interruption() as interruption:
         async with AsyncExitStack() as stack:
             ray = backbone.cluster.ray

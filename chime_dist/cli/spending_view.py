@@ -60,7 +60,7 @@ def limits_text(found: Sequence[Level], spent: Spent) -> str:
 
 
 def go_on_beyond(launch: Path, level: Level) -> str:
-    """The command that resumes a launch which a limit paused, with twice of it, or of what is spent if that is more."""
+    """The command that resumes a launch which a limit paused: with twice of it, or of what is spent already."""
     higher = 2 * (level.limit if 2 * level.limit > level.spent else level.spent)
     spelt = {"tokens": f"{higher:.0f}", "cost": f"{higher:.4g}", "wall": spelled(higher)}
     return suggested("resume", launch, f"--max-{level.name}", spelt[level.name])

@@ -11,8 +11,8 @@ from typing import Literal
 
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.memory import Stage
 from chime_dist.core.json_schema import bounded_text, closed
+from chime_dist.core.memory import Stage
 from chime_dist.core.reply import Fault, sole_object
 from chime_dist.core.verdict import (
     EXPERIENCE_KEYS,

@@ -44,6 +44,9 @@ class Namespace(Frozen):
     run_id: str
     fence: int
 
+    def __str__(self) -> str:
+        return f"of {self.run_id} (fence {self.fence})"
+
 
 class BankStore(Protocol):
     """The searchable projection of a bank. Proposes candidates only; never the source of a vector.

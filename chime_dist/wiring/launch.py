@@ -38,6 +38,7 @@ from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.bookkeeping import Bookkeeper
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
+from chime_dist.wiring.health.models import reach_fix
 from chime_dist.wiring.metrics import metered
 from chime_dist.wiring.one_driver import driving
 from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
@@ -207,7 +208,7 @@ class Launch:
             if self._stop is not None:
                 return self._stop
             await _probe(spec)
-            await warm_up(spec, self.runs, fleets)
+            await warm_up(spec, self.runs, fleets, self.tell)
             try:
                 spec, self.directory = await prepared(
                     spec, self.runs, self.directory, keeping=keeping, stopping=self._stopping, tell=self.tell
@@ -318,7 +319,10 @@ async def _execution(
 
 
 async def _probe(spec: LaunchSpec) -> None:
-    """Every backbone shows that it can produce a token: healthy servers that do not answer exist (A9)."""
+    """Every backbone shows that it can produce a token: healthy servers that do not answer exist (A9).
+
+    One that is asked too much is there: episodes wait for it as they would later on.
+    """
     run = next(iter(spec.runs.values()))
     once = run.requests.model_copy(update={"max_retries": 0})
     ask = ChatRequest(
@@ -329,10 +333,12 @@ async def _probe(spec: LaunchSpec) -> None:
         try:
             await client.complete(ask, PROBE_BUDGET_S)
         except BackboneError as error:
+            if error.code == "rate_limited":
+                log.warning("backbone.busy", backbone=name, reason=error.message)
+                continue
             raise ServiceError(
-                f"backbone {name!r} did not complete one token{_at(spec.cluster.endpoints[name])}: {error}. "
-                f"Check cluster.endpoints.{name} (does its url end in /v1?) and that the server serves the model "
-                f"{model.model!r}"
+                f"backbone {name!r} did not complete one token{_at(spec.cluster.endpoints[name])}: {error}; "
+                f"{reach_fix(error, name, model.model)}"
             ) from error
         finally:
             await client.close()

@@ -1,21 +1,25 @@
-"""Whether a backbone that we serve does what the roles on it need, shown before the first episode."""
+"""Whether backbones do what the roles on them need, shown before the first episode.
+
+One that we serve must; of one that others serve it is told, because its next answer may be another server's.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import structlog
 
 from chime_dist.adapters.models.chat_request import ChatSettings, request_body
 from chime_dist.adapters.vllm.engine_api import EngineApi
+from chime_dist.config.cluster import HttpEndpoint
 from chime_dist.config.models import BackboneModel
 from chime_dist.config.serving import VllmEndpoint
 from chime_dist.core.model_call import ChatRequest
 from chime_dist.errors import ServingError
 from chime_dist.wiring.health.finding import Finding, ok, problem
-from chime_dist.wiring.health.models import forms_of, probed
+from chime_dist.wiring.health.models import forms_of, forms_shown, probed
 from chime_dist.wiring.plans import PlannedRun
 from chime_dist.wiring.services import LaunchSpec
 
@@ -29,11 +33,15 @@ _SHOWN = 60
 log = structlog.get_logger()
 
 
-async def warm_up(spec: LaunchSpec, runs: Sequence[PlannedRun], fleets: Mapping[str, Fleet]) -> None:
-    """Ask every served backbone for what its roles will ask.
+async def warm_up(
+    spec: LaunchSpec, runs: Sequence[PlannedRun], fleets: Mapping[str, Fleet], tell: Callable[[str], None]
+) -> None:
+    """Ask every backbone for what its roles will ask.
 
-    Logs what may be wrong; raises ServingError with all that is, each with the key or flag to change.
+    Logs what may be wrong, and tells what is with a backbone of others; raises ServingError with all that is wrong
+    with ours. Each comes with the key or flag to change.
     """
+    await _others(spec, runs, tell)
     models = {name: model for name, model in spec.models.items() if name in fleets}
     found = await asyncio.gather(*(_findings(spec, runs, model, fleets[name]) for name, model in models.items()))
     problems = []
@@ -41,9 +49,23 @@ async def warm_up(spec: LaunchSpec, runs: Sequence[PlannedRun], fleets: Mapping[
         if finding.level == "problem":
             problems.append(f"  {finding.check}: {finding.what}; fix: {finding.fix}")
         elif finding.level == "warning":
-            log.warning("serving.warm_up", check=finding.check, what=finding.what, fix=finding.fix)
+            _log(finding)
     if problems:
         raise ServingError("\n".join(["a served backbone cannot do what its roles need:", *problems]))
+
+
+async def _others(spec: LaunchSpec, runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> None:
+    models = [m for name, m in spec.models.items() if isinstance(spec.cluster.endpoints[name], HttpEndpoint)]
+    for findings in await asyncio.gather(*(forms_shown(spec, m, forms_of(m.name, runs)) for m in models)):
+        for finding in findings:
+            if finding.level != "ok":
+                _log(finding)
+            if finding.level == "problem":
+                tell(f"warning: {finding.check}: {finding.what}; fix: {finding.fix}")
+
+
+def _log(finding: Finding) -> None:
+    log.warning("backbone.warm_up", check=finding.check, what=finding.what, fix=finding.fix)
 
 
 async def _findings(

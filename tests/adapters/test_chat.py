@@ -308,6 +308,14 @@ async def test_an_unreachable_server_is_named_and_retriable() -> None:
             with pytest.raises(BackboneError, match="backbone 'stub'") as caught:
                 await backbone.complete(ASK, budget_s=10_000)
     assert (caught.value.code, caught.value.retriable, len(clock.waits)) == ("unreachable", True, 1)
+    assert "the connection failed (refused: nothing listens there) (2 requests in " in str(caught.value)
+
+
+async def test_a_host_without_an_address_is_told_apart_from_a_server_that_is_down() -> None:
+    url = "http://no-such-host.invalid/v1"
+    async with talking_to(answers(), base_url=url, retry=RetryPolicy(max_retries=0)) as (backbone, _, _clock):
+        with pytest.raises(BackboneError, match=r"\(its host has no known address\) \(1 request in "):
+            await backbone.complete(ASK, budget_s=100)
 
 
 async def test_a_host_that_accepts_no_connection_does_not_use_up_the_attempt() -> None:

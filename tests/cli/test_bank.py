@@ -40,7 +40,7 @@ def test_the_bank_is_shown_by_collection_with_value_count_and_text(
     assert items
     for item in items:
         memory = item["payload"]
-        row = next(line for line in shown.splitlines() if line.startswith(f"│ {item['id']:>4} │"))
+        row = next(line for line in shown.splitlines() if line.startswith(f" {item['id']:>4} "))
         assert f"{memory['value']:+.4f}" in row
         assert f" {memory['count']} " in row
         assert memory["scenario"][:40].strip() in shown

@@ -23,7 +23,7 @@ from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.core.episode import Unit
 from chime_dist.engine.control import Command
 from chime_dist.wiring.health import servers
-from tests.adapters.stub_server import StubServer, answers, completion
+from tests.adapters.stub_server import StubServer, answers, completion, text
 from tests.cli.conftest import Program, run_of
 
 CANARY = "canary-7f3d9b52c1"
@@ -216,12 +216,15 @@ async def test_a_server_that_lacks_a_form_is_told_which_flag_to_change(
     assert ("--tool-call-parser" if check == TOOLS else "structured_output") in finding["fix"]
 
 
-async def test_a_wrong_key_or_model_is_told_apart(program: Program) -> None:
+async def test_a_wrong_key_model_or_url_is_told_apart(program: Program) -> None:
     found = await probed(program, answers({"error": {"message": "no such key"}}, 401))
     assert found["backbone m"]["fix"] == "correct cluster.endpoints.m.api_key"
     assert TOOLS not in found
     found = await probed(program, answers({"error": {"message": "The model `m` does not exist"}}, 404))
     assert "--served-model-name" in found["backbone m"]["fix"]
+    found = await probed(program, text("<html><title>Welcome</title></html>"))
+    assert "no OpenAI-compatible API" in found["backbone m"]["fix"]
+    assert "Welcome" in found["backbone m"]["what"]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -161,7 +161,8 @@ def test_people_see_tokens_bytes_and_orderings_on_one_line(program: Program) -> 
     assert "prompt and " in result.stdout
     size = 2 * (disk_bytes("bfcl_v4", 28, 6, 4, 32) + disk_bytes("bfcl_v4", 14, 6, 0, 32))
     assert f"About {size / 1000:.3g} kB of results" in result.stdout
-    assert "NOT INSTALLED bfcl_v4: web_search_base" in result.stdout
+    # Whoever asks for some categories misses none of the others.
+    assert "NOT INSTALLED" not in result.stdout
 
 
 def test_settings_of_one_method_are_lines_of_their_own(program: Program) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
+from chime_dist.cli.spending_view import go_on_beyond
+from chime_dist.core.spending import Level
 from chime_dist.wiring import bookkeeping
 from tests.cli.conftest import Program
 from tests.wiring.test_limits import SWEEP
@@ -38,8 +41,8 @@ def test_a_sweep_that_meets_its_limit_exits_with_3_and_says_how_to_go_on(
     assert program(*words).exit_code == 0
     table = program("show", "runs/latest").stdout
     assert "limits: tokens " in table
-    row = next(line for line in table.splitlines() if "│ all " in line)
-    assert " USD │" in row
+    row = next(line for line in table.splitlines() if line.startswith(" all "))
+    assert row.rstrip().endswith(" USD")
     episode = program("show", "runs/latest", "chime", "train:3").stdout
     assert "planner on m: 1 call, 1 request, tokens " in episode
     assert "\nPlan\n" in episode
@@ -60,3 +63,8 @@ def test_a_limit_that_cannot_be_kept_is_wrong_usage(program: Program, words: lis
     assert refused.exit_code == 2
     assert message in refused.stderr
     assert not (program.folder / "runs").exists()
+
+
+def test_a_limit_far_below_what_is_spent_is_not_answered_with_one_that_pauses_at_once() -> None:
+    level = Level("tokens", 1_671, 100, "tokens 1,671 of 100")
+    assert go_on_beyond(Path("runs/x"), level).endswith("--max-tokens 3342")

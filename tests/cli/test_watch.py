@@ -184,7 +184,7 @@ def test_the_picture_fits_a_terminal_of_a_hundred_columns(launch: LaunchDirector
     lines = picture.splitlines()
     assert lines[0].endswith(": paused (limit: tokens 5 of 4)") or lines[1].endswith("5 of 4)")
     assert all(len(line) <= 100 for line in lines)
-    assert "│ chime o0 " in picture
+    assert "\n chime o0 " in picture
     assert f"{ALL}/{ALL} episodes, 0 left" in picture
     assert "…" not in picture
 

@@ -113,7 +113,7 @@ def test_every_model_needs_an_endpoint(load: Load) -> None:
     assert "backbones.0: no cluster.endpoints.qwen3.5-flsh says where it is served" in message
     assert "did you mean 'qwen3.5-flash'?" in message
     assert "--set roles: roles.gate: no cluster.endpoints.judge-model" in message
-    assert "--set embedder: embedder: no cluster.endpoints.embedder" in message
+    assert "--set embedder: no cluster.endpoints.embedder" in message
 
 
 def test_a_role_may_share_a_backbone_of_the_sweep(load: Load) -> None:

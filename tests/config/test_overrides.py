@@ -63,13 +63,13 @@ def test_an_override_reaches_options_of_a_stored_component() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("protocol.limit", r"--set \.\.\.: an override is PATH=VALUE"),
+        ("protocol.limit", r"a --set without '=': an override is PATH=VALUE"),
         ("=5", "an override is PATH=VALUE"),
         ("a..b=5", r"--set a\.\.b: an override is PATH=VALUE"),
         ("methods.chmie.k=5", r"--set methods\.chmie\.k: methods has no entry 'chmie'; did you mean 'chime'\?"),
         ("methods.7.k=5", "methods has 2 entries, 0 to 1; there is no 7"),
         ("embedder.dim=64", "embedder holds text, not a mapping; set it as a whole"),
-        ("protocol.limit=010", r"--set protocol\.limit: protocol\.limit: 010 is an octal number .* quote it"),
+        ("protocol.limit=010", r"--set protocol\.limit: 010 is an octal number .* quote it"),
         ("protocol.limit={a: 1, a: 2}", r"protocol\.limit\.a: is written twice"),
         ("protocol.limit=[1", r"--set protocol\.limit: is not YAML"),
     ],
@@ -88,8 +88,8 @@ def test_a_name_that_two_entries_have_asks_for_an_index() -> None:
     ("override", "message"),
     [
         ("protcol.limit=3", r"--set protcol\.limit: protcol: unknown key; did you mean 'protocol'\?"),
-        ("protocol.limt=3", r"--set protocol\.limt: protocol\.limt: unknown key; did you mean 'limit'\?"),
-        ("protocol.limit=many", r'--set protocol\.limit: protocol\.limit: "many": expected a whole number'),
+        ("protocol.limt=3", r"--set protocol\.limt: unknown key; did you mean 'limit'\?"),
+        ("protocol.limit=many", r'--set protocol\.limit: "many": expected a whole number'),
         (
             "cluster.endpoints.qwen3.5-flash.latency=1",
             r'cluster\.endpoints\."qwen3\.5-flash"\.latency: unknown key; did you mean \'latency_s\'\?',

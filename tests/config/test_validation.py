@@ -65,7 +65,7 @@ def test_every_reading_of_a_choice_is_reported_under_its_key() -> None:
 
 
 def test_a_kind_is_no_part_of_a_path() -> None:
-    """What a whole endpoint is refused for has the endpoint's path, whatever its kind; what it lacks has the key's."""
+    """A whole endpoint is refused under its own path, whatever its kind, and what it lacks under the key's."""
     engine = {"endpoints": {"m": {"kind": "vllm", "flags": {"port": 1}}}}
     assert "methods.chime.endpoints.m: flags: port is decided" in refusal(engine, ClusterConfig)
     assert "methods.chime.endpoints.m.url: is missing" in refusal({"endpoints": {"m": {}}}, ClusterConfig)

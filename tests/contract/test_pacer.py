@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from chime_dist.adapters.clock import SystemClock
@@ -48,6 +48,15 @@ async def connected(url: str) -> AsyncIterator[RedisConnection]:
         await connection.close()
 
 
+PAUSE_ANSWER_PAUSE = [
+    *(("enter", 0, 0, 5.0), ("leave", 0, 0, 0.0), ("pass", 1.0)),
+    *(("enter", 1, 0, 5.0), ("leave", 1, 0, None), ("pass", 3.0)),
+    *(("enter", 2, 0, 5.0), ("leave", 2, 0, 0.0), ("enter", 3, 0, 5.0)),
+]
+"""An answer between two slow-downs: the second pause is as short as the first."""
+
+
+@example(limits=PaceLimits(), steps=PAUSE_ANSWER_PAUSE)
 @settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

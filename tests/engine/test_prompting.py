@@ -35,6 +35,6 @@ def test_roles_are_told_the_executors_tools_or_that_there_are_none() -> None:
 @pytest.mark.parametrize("tools", [[], [TOOL]])
 def test_planner_executor_and_reviewer_share_their_beginning(tools: list[dict[str, Any]]) -> None:
     """A server's prefix cache serves all roles of an episode with what it has of the first."""
-    review = {"plan": "1. Look.", "steps": [], "outcome": "failure", "repair": None}
+    review: dict[str, Any] = {"plan": "1. Look.", "steps": [], "outcome": "failure", "repair": None}
     planned = system("plan", tools)
     assert system("execute", tools, plan="1. Look.") == planned == system("review", tools, **review)

@@ -82,10 +82,12 @@ class Told:
         ]
 
 
-async def episode(method: Method, benchmark: Benchmark, words: Mapping[Role, Words] | None = None) -> Told:
-    """Attempt the benchmark's first task as the first train position."""
+async def episode(
+    method: Method, benchmark: Benchmark, words: Mapping[Role, Words] | None = None, temperature: float = 0.0
+) -> Told:
+    """Attempt the benchmark's first task as the first train position. ``temperature`` is the backbone's own."""
     asked: list[tuple[Role, ChatRequest]] = []
-    model, library = BackboneModel(name="m", model="m"), prompts([method.name])
+    model, library = BackboneModel(name="m", model="m", temperature=temperature), prompts([method.name])
     speakers = {role: Speaking(role, (words or {}).get(role), asked) for role in (Role.PLANNER, Role.EXECUTOR)}
     roles = {role: RoleRunner(role, model, speaker, library) for role, speaker in speakers.items()}
     clock = SystemClock()

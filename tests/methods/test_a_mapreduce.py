@@ -99,6 +99,19 @@ def overhear(monkeypatch: pytest.MonkeyPatch, speech: Speech) -> None:
 # --- episodes --------------------------------------------------------------------------------------------
 
 
+def test_the_settings_are_the_published_ones() -> None:
+    """R43: edges, recall, votes and the arithmetic of rules."""
+    options = AMapReduceOptions().model_dump()
+    assert options["graph"] == {"edge_similarity": 0.7, "edge_candidates": 10}
+    recalled = {key: options["recall"][key] for key in ("successes", "failures", "min_similarity")}
+    assert recalled == {"successes": 1, "failures": 1, "min_similarity": 0.3}
+    assert (options["recall"]["success_neighbours"], options["recall"]["failure_neighbours"]) == (4, 2)
+    assert (options["insights"], options["hints"]) == (3, 3)
+    rules = options["rules"]
+    assert (rules["start"], rules["compare_every"], rules["merge_every"], rules["merge_share"]) == (40, 20, 40, 3)
+    assert (rules["added_score"], rules["step"], rules["crowded"], rules["crowded_step"]) == (2, 1, 10, 3)
+
+
 async def test_an_episode_costs_what_the_method_says(tmp_path: Path) -> None:
     """Split, one call per subtask, reduce, and a projection where rules were recalled: 2 + s + r planner calls."""
     launch = await launched(tmp_path, sweep())

@@ -210,8 +210,9 @@ async def test_a_draft_that_fails_ends_the_attempt_and_the_other_calls() -> None
 
 
 async def test_other_widths_cost_what_they_say() -> None:
+    """R35: the judge decodes at 0 whatever the backbone's own temperature is."""
     method = WebAnchor(WebAnchorOptions(candidates=2, temperature=1.0))
-    told = await episode(method, ToyBenchmark(3), {Role.PLANNER: planner(verdict(POOR, FAIR))})
+    told = await episode(method, ToyBenchmark(3), {Role.PLANNER: planner(verdict(POOR, FAIR))}, temperature=0.9)
     assert told.calls["planner"] == method.calls(3)[Role.PLANNER] == 3
     assert told.trace.trajectory.plan == "route 2"
     assert [request.temperature for request in told.requests(Role.PLANNER)] == [1.0, 1.0, 0.0]

@@ -137,8 +137,8 @@ async def answers(where: str) -> AsyncIterator[None]:
             ) from error
         if isinstance(lost := getattr(error, "source", None), httpx.TransportError):
             raise ServiceError(
-                f"{where}: the Qdrant server cannot be reached ({type(lost).__name__}: {lost}); check that it runs,"
-                " and its URL, then start again (the bank is rebuilt from its journal)"
+                f"{where}: the Qdrant server cannot be reached ({type(lost).__name__}: {lost}); check that it"
+                " runs, and its URL, then start again (the bank is rebuilt from its journal)"
             ) from error
         raise ServiceError(
             f"{where}: the Qdrant server did not do what was asked: {_reason(error)};"

@@ -22,6 +22,8 @@ from chime_dist.wiring.bank_projection import ProjectionCheck, check_projection,
 from chime_dist.wiring.results import JournalFile, evaluation_of
 
 _ALONE = ProjectionCheck("not_checked", "a journal was named, not a launch")
+_SHOWN = 12
+"""Leading hex digits of a hash that people compare by eye."""
 _UNSOUND = ProjectionCheck("not_checked", "the journal is damaged")
 
 
@@ -127,15 +129,19 @@ def _finding_view(found: Finding) -> Text:
     if found.damage is not None:
         at = "" if found.damaged_entry is None else f"entry {found.damaged_entry} is bad, "
         return foreign(f"DAMAGED {found.run_id}: {at}version {found.entries}{rest}", "bold red")
-    journal = f"{found.run_id}: version {found.entries}, {counted(found.items or 0, 'item')}{rest}"
-    digests = f"\n{'':8}digest  {found.digest}\n{'':8}content {found.content_hash}"
+    # The whole hashes are in the JSON form, and in bank at.
+    digest, content = ((whole or "")[:_SHOWN] for whole in (found.digest, found.content_hash))
+    journal = (
+        f"{found.run_id}: version {found.entries}, {counted(found.items or 0, 'item')}, digest {digest}, "
+        f"content {content}{rest}"
+    )
     projection = found.projection
     if projection.status == "damaged":
         faults = "" if projection.audit is None else f": {counted(len(projection.audit.faults), 'fault')}"
-        return foreign(f"DAMAGED {journal}; {projection.detail}{faults}{digests}", "bold red")
+        return foreign(f"DAMAGED {journal}; {projection.detail}{faults}", "bold red")
     if projection.status == "not_checked":
-        return foreign(f"whole   {journal}; only the journal was checked ({projection.detail}){digests}")
-    return foreign(f"whole   {journal}; {projection.detail}{digests}")
+        return foreign(f"whole   {journal}; only the journal was checked ({projection.detail})")
+    return foreign(f"whole   {journal}; {projection.detail}")
 
 
 def rebuild_projection(path: Path, run: str, as_json: bool) -> ExitCode:

@@ -137,8 +137,8 @@ def verify(
 ) -> None:
     """Check every journal: hashes, order, content chain, replay and digests; says where it is damaged.
 
-    Where a projection is within reach (a Qdrant server, or what a killed launch left on this disk), every point of
-    it is compared with the journal.
+    Where a projection is within reach (a Qdrant server, or what a killed launch
+    left on this disk), every point of it is compared with the journal.
     """
     from chime_dist.cli.bank import checking
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
-from chime_dist.cli.output import foreign, plain_table, show, show_json
+from chime_dist.cli.output import foreign, on_one_line, plain_table, show, show_json
 from chime_dist.cli.targets import find
 from chime_dist.core.bank import BankState
 from chime_dist.core.checkpoint import Checkpoint, checkpoints
@@ -85,12 +85,14 @@ def show_checkpoints(path: Path, run: str, as_json: bool) -> None:
     table = plain_table(title=foreign(f"{bank.run_id}, version {bank.head}"))
     for column in ("Checkpoint", "Version", "Items"):
         table.add_column(column, justify="left" if column == "Checkpoint" else "right", no_wrap=True)
-    table.add_column("Digest", no_wrap=True, overflow="ellipsis")
+    table.add_column("Digest")
     for checkpoint in bank.checkpoints:
         if (state := states.get(checkpoint.version)) is None:
             table.add_row(checkpoint.name, str(checkpoint.version), "", "not reached")
         else:
-            table.add_row(checkpoint.name, str(checkpoint.version), _sizes(state), digests[checkpoint.version])
+            table.add_row(
+                checkpoint.name, str(checkpoint.version), _sizes(state), on_one_line(digests[checkpoint.version])
+            )
     show(table)
 
 

@@ -107,8 +107,9 @@ def requeue(
 ) -> None:
     """Run a train stream again from a position on, as a new run; the next resume does it.
 
-    What a position taught, or did not because it was committed empty, stays with its run. The new run shares what
-    lies before the position. No driver may hold the launch.
+    What a position taught, or did not because it was committed empty, stays
+    with its run. The new run shares what lies before the position. No driver may
+    hold the launch.
     """
     from chime_dist.cli.ctl import requeueing
 

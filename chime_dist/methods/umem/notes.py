@@ -17,11 +17,11 @@ from pydantic import Field
 from chime_dist.core.bank import BankState, Event, ItemId, Record
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.json_schema import bounded_text, closed
 from chime_dist.core.memory import SCENARIO_VECTOR, MemoryPayload
 from chime_dist.core.reply import Fault, sole_object, word
 from chime_dist.core.text import is_visible
 from chime_dist.core.vector import Vector
-from chime_dist.core.json_schema import bounded_text, closed
 
 LESSONS = "memory"
 """The one collection of the bank."""

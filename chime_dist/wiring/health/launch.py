@@ -86,7 +86,9 @@ def _driver(
         return problem("driver", f"its driver is gone without a word; {owed} episodes are owed", command=resume)
     failure = f" ({doing.failure.strip().splitlines()[-1]})" if doing.failure and not reason else ""
     what = f"no driver runs it, {owed} episodes are owed; it is {state}{reason}{failure}"
-    return problem("driver", what, command=resume)
+    limited = state == "paused" and reason.startswith(": limit: ")
+    fix = "with a higher limit (--max-tokens, --max-cost or --max-wall)" if limited else ""
+    return problem("driver", what, fix, command=resume)
 
 
 def _cancelled(launch: LaunchDirectory, cancelled: Mapping[str, Command]) -> Iterator[Finding]:

@@ -89,9 +89,17 @@ async def probed(spec: LaunchSpec, model: BackboneModel, forms: dict[str, set[st
     client = services.backbone(spec, model, run.requests.model_copy(update={"max_retries": 0}))
     try:
         first = await _one_token(client, model)
-        if first.level == "problem":
-            return [first]
-        return [first, *[await _form(client, model, names, roles) for names, roles in _tried_once(model, forms)]]
+        return [first] if first.level == "problem" else [first, *await _shown(client, model, forms)]
+    finally:
+        await client.close()
+
+
+async def forms_shown(spec: LaunchSpec, model: BackboneModel, forms: dict[str, set[str]]) -> list[Finding]:
+    """Ask a backbone that is known to answer for each of ``forms``."""
+    run = next(iter(spec.runs.values()))
+    client = services.backbone(spec, model, run.requests.model_copy(update={"max_retries": 0}))
+    try:
+        return await _shown(client, model, forms)
     finally:
         await client.close()
 
@@ -111,23 +119,33 @@ async def _one_token(client: Backbone, model: BackboneModel) -> Finding:
     try:
         reply = await client.complete(_request("hi", max_tokens=1), PROBE_BUDGET_S)
     except BackboneError as error:
-        return problem(check, f"did not complete one token: {error}", _reach_fix(error, model))
+        return problem(check, f"did not complete one token: {error}", reach_fix(error, model.name, model.model))
     return ok(check, f"completed a token in {reply.latency_s:.1f} s")
 
 
-def _reach_fix(error: BackboneError, model: BackboneModel) -> str:
-    endpoint = f"cluster.endpoints.{model.name}"
+def reach_fix(error: BackboneError, name: str, model: str) -> str:
+    """What to do about a backbone ``name`` that served no token of ``model``."""
+    endpoint = f"cluster.endpoints.{name}"
     if error.code == "unreachable":
         return f"start the server, or correct {endpoint}.url (it ends with the version, e.g. /v1)"
     if error.code == "auth":
         return f"correct {endpoint}.api_key"
     if error.code == "bad_request":
         return (
-            f"check that the server serves the model {model.model!r} (its --served-model-name), and {endpoint}.url"
+            f"check that the server serves the model {model!r} (its --served-model-name), and {endpoint}.url (it "
+            "ends with the version, e.g. /v1)"
         )
+    if error.code == "rate_limited":
+        return f"ask again later; where others use it too, set {endpoint}.limits to what is left for this launch"
+    if error.code == "empty_completion":
+        return f"correct {endpoint}.url: what answers there is no OpenAI-compatible API (it ends with e.g. /v1)"
     if error.code in ("timeout", "budget"):
         return "look at the server's log: it accepts requests and produces nothing"
     return "look at the server's log"
+
+
+async def _shown(client: Backbone, model: BackboneModel, forms: dict[str, set[str]]) -> list[Finding]:
+    return [await _form(client, model, names, roles) for names, roles in _tried_once(model, forms)]
 
 
 def _tried_once(model: BackboneModel, forms: dict[str, set[str]]) -> list[tuple[list[str], list[str]]]:

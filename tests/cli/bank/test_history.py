@@ -85,7 +85,7 @@ def test_a_difference_is_shown_by_item(program: Program, learnt: LaunchDirectory
     assert f"version 14 to 28: {inserted} inserted, {removed} removed, {changed} changed" in shown
     assert "inserted and removed in between: " in shown
     moved = next(change for change in changes if change["change"] == "changed")
-    row = next(line for line in shown.splitlines() if line.startswith(f"│ {moved['id']} "))
+    row = next(line for line in shown.splitlines() if line.startswith(f" {moved['id']} "))
     old, new = moved["before"]["payload"], moved["after"]["payload"]
     assert f"{old['value']:+.4f} -> {new['value']:+.4f}" in row
     assert f"{old['count']} -> {new['count']}" in row
