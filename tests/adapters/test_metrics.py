@@ -120,7 +120,10 @@ async def test_an_address_that_is_taken_is_told_with_the_setting() -> None:
     first = MetricsEndpoint(collect)
     port = int(re.findall(r":(\d+)/", await first.start("127.0.0.1", 0))[0])
     try:
-        with pytest.raises(ServiceError, match=rf"127\.0\.0\.1:{port} .*set cluster\.metrics\.port"):
+        with pytest.raises(
+            ServiceError,
+            match=rf"127\.0\.0\.1:{port} .*set cluster\.metrics\.host .* cluster\.metrics\.port to a free one",
+        ):
             await MetricsEndpoint(collect).start("127.0.0.1", port)
     finally:
         await first.stop()

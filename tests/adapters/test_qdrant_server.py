@@ -207,6 +207,8 @@ async def test_an_unreachable_server_is_a_service_error() -> None:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         store = QdrantServerStore(connected(url, timeout_s=2, patience_s=0.2))
-        with pytest.raises(ServiceError, match=r"run_id='run'.*ConnectError.*check its URL"):
+        with pytest.raises(
+            ServiceError, match=r"bank of run \(fence \d+\).*cannot be reached \(ConnectError.*its URL"
+        ):
             await store.open(NAMESPACE, FINGERPRINT)
         await store.close()

@@ -52,8 +52,8 @@ async def _measure(case: _Case, latency_s: float) -> list[Measurement]:
                 endpoint={"kind": "http", "url": served.url},
             )
             await rig.run()
-            # One more: a launch probes its backbone.
-            expected = 1 + train * CALLS["train"] + evaluated * CALLS["eval"]
+            # Before the first episode a launch asks for a token, a tool call and a diagnosis.
+            expected = 3 + train * CALLS["train"] + evaluated * CALLS["eval"]
             seen = await served.seen()
             assert seen.calls == expected, f"{seen.calls} model calls instead of {expected}"
             began = Mark.now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -55,7 +56,10 @@ def spied(owner: type, name: str, told: Callable[..., None]) -> Iterator[None]:
         told(*arguments)
         return original(self, *arguments)
 
-    with patch.object(owner, name, call):
+    async def awaited(self: object, *arguments: Any) -> Any:
+        return await call(self, *arguments)
+
+    with patch.object(owner, name, awaited if inspect.iscoroutinefunction(original) else call):
         yield
 
 

@@ -32,6 +32,7 @@ def test_a_sweep_that_meets_its_limit_exits_with_3_and_says_how_to_go_on(
     assert shown["limits"][2]["of"] == 9_000
     assert shown["spent"]["tokens"] >= 4_000
     assert shown["spent"]["cost"] == pytest.approx(sum(line["cost"] or 0 for line in shown["spent"]["by"]))
+    assert "fix: with a higher limit (--max-tokens" in program("doctor", "runs/latest").stdout
     watched = program("watch", "runs/latest")
     assert watched.exit_code == 3
     command = said.partition("chime-dist ")[2]

@@ -211,10 +211,15 @@ def test_a_backbone_that_is_asked_too_much_at_the_start_is_waited_for(
     """R37, A9: a 429 to the first token says that the server is there."""
     served = SWEEP.replace("m: {kind: scripted}", f"m: {{kind: http, url: '{changing_model}'}}")
     patient = ("--set", "requests.max_retries=3", "--set", "requests.base_interval_s=0.1")
-    words = ("--quiet", "--limit", "2", "--set", "methods=[no_plan]", *patient)
+    words = ("--limit", "2", "--set", "methods=[no_plan]", *patient)
     result = program("sweep", program.write(served), *words)
     assert result.exit_code == 0, result.output
-    assert "backbone.busy" in LaunchDirectory.open(program.folder / "runs" / "latest").log_file.read_text()
+    log = LaunchDirectory.open(program.folder / "runs" / "latest").log_file.read_text()
+    assert "backbone.busy" in log
+    assert "backbone.warm_up" in log
+    told = " ".join(result.stderr.split())
+    assert "warning: backbone m, schema action (asked by executor): the reply does not follow the schema" in told
+    assert "structured_output" in told, "a table of malformed replies must not come as a surprise"
 
 
 @pytest.mark.parametrize("changing_model", [(200, 503)], indirect=True)

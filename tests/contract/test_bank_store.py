@@ -122,7 +122,9 @@ async def test_projecting_a_version_again_changes_nothing(store: BankStore) -> N
 
 async def test_a_version_that_is_not_projected_is_refused(store: BankStore) -> None:
     await opened(store, history([put("0-0", {"c": EAST})]))
-    with pytest.raises(ServiceError, match=r"run_id='run'.* version 2 is not projected \(it holds 0 to 1\)"):
+    with pytest.raises(
+        ServiceError, match=r"bank of run \(fence \d+\): version 2 is not projected \(it holds 0 to 1\)"
+    ):
         await find(store, 2, EAST)
 
 
@@ -178,9 +180,9 @@ async def test_namespaces_do_not_see_each_other(store: BankStore) -> None:
 async def test_a_namespace_that_nobody_opened_is_an_error(store: BankStore) -> None:
     await opened(store, history([put("0-0", {"c": EAST})]))
     unknown = Namespace(launch="launch", run_id="other", fence=1)
-    with pytest.raises(ServiceError, match="run_id='other'"):
+    with pytest.raises(ServiceError, match=r"bank of other \(fence \d+\)"):
         await find(store, 0, EAST, namespace=unknown)
-    with pytest.raises(ServiceError, match="run_id='other'"):
+    with pytest.raises(ServiceError, match=r"bank of other \(fence \d+\)"):
         await store.project(unknown, 1, *history([put("0-0", {"c": EAST})]))
 
 
