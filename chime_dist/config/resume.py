@@ -77,7 +77,7 @@ def compare(stored: Sequence[RunConfig], current: Sequence[RunConfig]) -> Differ
     for run in stored:
         if run.run_id in same:
             if (growth := _growth(run, same[run.run_id])) is not None:
-                target = extended if _grows(run, same[run.run_id]) else refused
+                target = extended if same[run.run_id].epochs > run.epochs else refused
                 target.setdefault(growth, []).append(run.run_id)
             continue
         rivals = [
@@ -110,13 +110,8 @@ def _cell(run: RunConfig) -> tuple[str, str, str, int]:
 
 
 def _growth(stored: RunConfig, current: RunConfig) -> Change | None:
-    old, new = stored.protocol.epochs, current.protocol.epochs
+    old, new = stored.epochs, current.epochs
     return None if old == new else Change(f"protocol.{GROWING_KEY}", json.dumps(old), json.dumps(new))
-
-
-def _grows(stored: RunConfig, current: RunConfig) -> bool:
-    old, new = stored.protocol.epochs, current.protocol.epochs
-    return old is not None and new is not None and new > old
 
 
 def _changes(old: Json, new: Json, path: KeyPath = ()) -> Iterator[Change]:

@@ -12,6 +12,8 @@ from chime_dist.config.schema import Component, ConfigModel, RoleKey
 from chime_dist.core.canonical import canonical_json, sha256_hex
 from chime_dist.core.episode import Json, Role
 
+DEFAULT_EPOCHS = 1
+"""Passes where neither the config nor the benchmark says how many."""
 GROWING_KEY = "epochs"
 """The key of the protocol that may grow on a resume: earlier positions do not depend on it."""
 
@@ -36,6 +38,11 @@ class RunConfig(ConfigModel):
     def backbone_of(self, role: Role) -> BackboneModel:
         """The model that answers for ``role`` (R38)."""
         return self.roles.get(role, self.backbone)
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the train stream."""
+        return self.protocol.epochs or DEFAULT_EPOCHS
 
     def identity(self) -> dict[str, Json]:
         """What the digest is taken of: all of the config but what lets the same run go on or be counted anew.

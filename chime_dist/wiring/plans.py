@@ -22,8 +22,6 @@ from chime_dist.errors import ConfigError
 from chime_dist.report.results import FORKED
 from chime_dist.wiring import paper_benchmarks, registry
 
-DEFAULT_EPOCHS = 1
-"""Passes for a benchmark that the paper does not name."""
 FORK_MARK = "-fork"
 """In a fork's id: between the id of the run that it left and the position."""
 DEFAULT_WINDOW = 16
@@ -195,7 +193,7 @@ def _planned(run: RunConfig, ordering: Ordering) -> PlannedRun:
         raise ConfigError(f"{run.run_id}: the train split is empty; give the benchmark more tasks")
     shape = StreamShape(
         epoch_size=len(ordering.train),
-        epochs=run.protocol.epochs or DEFAULT_EPOCHS,
+        epochs=run.epochs,
         window=run.protocol.window or DEFAULT_WINDOW,
     )
     plan = RunPlan(

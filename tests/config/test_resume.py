@@ -47,7 +47,7 @@ def test_a_stored_run_resumes_after_a_round_trip() -> None:
         ({"methods": [{"name": "chime", "retrieval": {}}]}, "method.options.retrieval.k", "3", "(not set)"),
         ({"protocol": {"epochs": 2, "window": 8}}, "protocol.window", "16", "8"),
         ({"protocol": {"epochs": 1, "window": 16}}, "protocol.epochs", "2", "1"),
-        ({"protocol": {"window": 16}}, "protocol.epochs", "2", "null"),
+        ({"protocol": {"window": 16}}, "protocol.epochs", "2", "1"),
         ({"backbones": [{"name": "a", "model": "b"}]}, "backbone.model", '"a"', '"b"'),
         ({"roles": {"gate": "g"}}, "roles.gate", "(not set)", '{"name": "g", "model": "g"'),
         ({"embedder": {"kind": "hashing", "dim": 64}}, "embedder.dim", "1024", "64"),
@@ -97,6 +97,15 @@ def test_a_run_may_grow_by_epochs() -> None:
     found = compare(runs(), runs(protocol={"epochs": 5, "window": 16}))
     assert found.resumable
     assert found.extended == {Change("protocol.epochs", "2", "5"): tuple(r.run_id for r in runs())}
+
+
+def test_epochs_that_nobody_wrote_down_are_one() -> None:
+    """A run of a benchmark that names none may grow too, and writing the default out changes nothing."""
+    unsaid = runs(protocol={"window": 16})
+    assert compare(unsaid, runs(protocol={"epochs": 1, "window": 16})).extended == {}
+    assert compare(unsaid, runs()).extended == {
+        Change("protocol.epochs", "1", "2"): tuple(r.run_id for r in runs())
+    }
 
 
 def test_what_only_reports_read_may_change() -> None:
