@@ -173,13 +173,15 @@ async def test_a_prompt_that_is_too_long_is_a_context_overflow(served: Served) -
 
 
 async def test_requests_of_several_episodes_are_worked_on_at_once(served: Served) -> None:
-    requests = [request(session_id=f"episode-{i}", max_tokens=300) for i in range(8)]
+    """They last for as long as it takes to see three of them run: what an engine tells of itself comes late."""
+    requests = [request(session_id=f"episode-{i}", max_tokens=6_000) for i in range(8)]
     asking = asyncio.create_task(asked(served.backbone(), *requests))
     most = 0
-    while not asking.done():
+    while most <= 2 and not asking.done():
         most = max(most, sum(metrics.running for metrics in await served.metrics()))
         await asyncio.sleep(0.1)
-    assert len(await asking) == 8
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
     assert most > 2
 
 
