@@ -483,6 +483,6 @@ async def test_forgetting_removes_one_owner_s_points_and_nothing_else() -> None:
 
 async def test_a_server_out_of_reach_is_a_service_error() -> None:
     auditor = QdrantServerAudit(connected("http://127.0.0.1:9", timeout_s=2, patience_s=0.2))
-    with pytest.raises(ServiceError, match="run run of launch: the Qdrant server did not do"):
+    with pytest.raises(ServiceError, match="run run of launch: the Qdrant server cannot be reached"):
         await asyncio.wait_for(auditor.newest("launch", "run"), 30)
     await auditor.close()

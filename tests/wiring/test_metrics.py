@@ -27,7 +27,7 @@ from tests.spec.sweeps import SWEEP, written
 
 PATIENCE_S = 60.0
 
-MEASURED = SWEEP.replace("m: {kind: scripted}", "m: {kind: scripted, latency_s: [0.03, 0.05]}").replace(
+MEASURED = SWEEP.replace("m: {kind: scripted}", "m: {kind: scripted, latency_s: [0.06, 0.1]}").replace(
     "  slots: 8\n", "  slots: 8\n  metrics: {port: 0}\n"
 )
 
@@ -47,8 +47,9 @@ cluster:
   capture_prompts: true
   redis: embedded
   ray: {num_cpus: 2}
-  endpoints: {m: {kind: scripted, latency_s: [0.02, 0.04]}}
+  endpoints: {m: {kind: scripted, latency_s: [0.4, 0.4]}}
 """
+"""Long enough, about 6 s, that a scrape which waits for starting actors still finds something to pause."""
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -91,7 +92,7 @@ class Watched:
             while True:
                 found = await self.scraped()
                 waiting = total(found, "chime_dist_run_admitted_positions") - total(found, "chime_dist_run_head")
-                if not asked and total(found, "chime_dist_episodes_total") >= 4:
+                if not asked and total(found, "chime_dist_episodes_total") >= 1:
                     await self.command("pause")
                     asked = True
                 open_ones = waiting + total(found, "chime_dist_episodes_in_flight")
