@@ -38,7 +38,7 @@ from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
 from chime_dist.wiring.bookkeeping import Bookkeeper
 from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
-from chime_dist.wiring.health.models import reach_fix
+from chime_dist.wiring.health.models import PROBE_BUDGET_S, reach_fix
 from chime_dist.wiring.metrics import metered
 from chime_dist.wiring.one_driver import driving
 from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
@@ -51,9 +51,6 @@ from chime_dist.wiring.spending import with_money_of
 from chime_dist.wiring.warm_up import warm_up
 
 log = structlog.get_logger()
-
-PROBE_BUDGET_S = 120.0
-"""How long a backbone may take for its first token before a launch starts, in seconds."""
 
 LONGEST_REASON = 2_000
 """Characters of the reason in ``status.json``; the log holds the rest."""

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from qdrant_client import AsyncQdrantClient
 
 from chime_dist.adapters.local.memory_store import MemoryStore
@@ -29,6 +30,12 @@ from tests.contract.qdrant_rest import RestQdrant
 SERVER_URL = os.environ.get("CHIME_TEST_QDRANT_URL")
 SERVER_KEY = os.environ.get("CHIME_TEST_QDRANT_API_KEY")
 KINDS = ["memory", "edge", "resident", "server_double", "server_rest", *(["server"] if SERVER_URL else [])]
+DOUBLES_WARNINGS = [
+    pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Local mode performs exact:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection:UserWarning"),
+]
+"""What the double of a server is expected to complain of."""
 OUTGROWN = 5
 """Vectors that the resident store keeps in memory here: most banks of these suites outgrow it on the way."""
 DIM = 4

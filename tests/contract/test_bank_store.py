@@ -15,6 +15,7 @@ from chime_dist.errors import BankMismatchError, EmbeddingError, JournalError, S
 from chime_dist.ports import BankStore, EmbedderFingerprint, Namespace
 from tests.contract.banks import (
     DIM,
+    DOUBLES_WARNINGS,
     EAST,
     FINGERPRINT,
     KINDS,
@@ -30,11 +31,7 @@ from tests.contract.banks import (
     vector,
 )
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Local mode performs exact:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection:UserWarning"),
-]
+pytestmark = DOUBLES_WARNINGS
 
 
 @pytest.fixture(params=KINDS)

@@ -12,6 +12,7 @@ from chime_dist.core.bank import BankState
 from chime_dist.errors import ServiceError
 from chime_dist.ports import BankStore, Namespace
 from tests.contract.banks import (
+    DOUBLES_WARNINGS,
     EAST,
     FINGERPRINT,
     KINDS,
@@ -26,11 +27,7 @@ from tests.contract.banks import (
     put,
 )
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Local mode performs exact:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection:UserWarning"),
-]
+pytestmark = DOUBLES_WARNINGS
 
 
 @pytest.fixture(params=KINDS)

@@ -18,6 +18,7 @@ from chime_dist.errors import ServiceError
 from chime_dist.ports import BankStore
 from tests.contract.banks import (
     DIM,
+    DOUBLES_WARNINGS,
     EAST,
     KINDS,
     NAMESPACE,
@@ -34,11 +35,7 @@ from tests.contract.banks import (
 )
 from tests.contract.folders import quick_folder
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Payload indexes have no effect in the local Qdrant:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Local mode performs exact:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection:UserWarning"),
-]
+pytestmark = DOUBLES_WARNINGS
 
 # Over HTTP every one of these thousands of searches is a connection, and nothing else differs from the double.
 _KINDS = [kind for kind in KINDS if kind != "server_rest"]
