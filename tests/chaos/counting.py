@@ -40,7 +40,7 @@ def _counting(complete: Complete) -> Complete:
         if not request.session_id.startswith("probe"):
             descriptor = os.open(CALLS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             # By the clock that all processes of the machine share and that no drill moves.
-            os.write(descriptor, f"{time.monotonic():.3f}\n".encode())
+            os.write(descriptor, f"{time.monotonic():.3f} {request.session_id}\n".encode())
             os.close(descriptor)
         return await complete(self, request, budget_s)
 
@@ -80,7 +80,12 @@ def _jump(chance: random.Random) -> None:
 
 def calls_in(folder: Path) -> int:
     """Requests that models were asked below ``folder``; what a client repeats by itself counts once."""
-    return len(_times(folder))
+    return len(_lines(folder))
+
+
+def merges_in(folder: Path) -> int:
+    """Those of them that the bank's owner made to merge items at a turn."""
+    return sum(" merge:" in line for line in _lines(folder))
 
 
 def silence_in(folder: Path) -> float:
@@ -89,5 +94,9 @@ def silence_in(folder: Path) -> float:
 
 
 def _times(folder: Path) -> list[float]:
+    return [float(line.split()[0]) for line in _lines(folder)]
+
+
+def _lines(folder: Path) -> list[str]:
     path = folder / CALLS
-    return [float(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return path.read_text().splitlines() if path.exists() else []

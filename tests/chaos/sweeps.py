@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chime_dist.core.journal import JournalEntry, verified
-from tests.chaos.counting import calls_in, silence_in
+from tests.chaos.counting import calls_in, merges_in, silence_in
 from tests.chaos.nursery import Child, Nursery
 
 SWEEP = """\
@@ -50,6 +50,8 @@ class Undisturbed:
     """Content hash of each position."""
     calls: int
     """Requests to models."""
+    merges: int
+    """Those of them that merged items at a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,9 @@ class Sweep:
 
     def observed(self) -> Undisturbed:
         """Content and cost of what ran in the folder."""
-        return Undisturbed(tuple(entry.content_hash for entry in self.entries()), calls_in(self.folder))
+        return Undisturbed(
+            tuple(entry.content_hash for entry in self.entries()), calls_in(self.folder), merges_in(self.folder)
+        )
 
     def assert_as_if_nothing_had_happened(self, calm: Undisturbed) -> None:
         """Everything the design promises of a launch that is complete, however it got there."""
@@ -156,6 +160,10 @@ class Sweep:
     def repeated(self, calm: Undisturbed) -> int:
         """Model requests beyond those of an undisturbed launch."""
         return calls_in(self.folder) - calm.calls
+
+    def repeated_in_episodes(self, calm: Undisturbed) -> int:
+        """Those of them that episodes made."""
+        return self.repeated(calm) - (merges_in(self.folder) - calm.merges)
 
 
 def _key(row: dict[str, Any]) -> str:

@@ -67,7 +67,9 @@ def test_a_launch_that_is_asked_to_end_drains_and_says_that_it_was_preempted(
     child = sweep.resume()
     assert child.end() == 0, child.said
     sweep.assert_as_if_nothing_had_happened(calm)
-    assert sweep.repeated(calm) == 0
+    # Only episodes are waited for: a turn whose merge was under way is begun again by the next owner.
+    assert sweep.repeated_in_episodes(calm) == 0
+    assert sweep.repeated(calm) <= 1
 
 
 def test_a_launch_whose_grace_is_too_short_is_killed_and_resumes(
