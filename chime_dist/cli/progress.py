@@ -19,7 +19,7 @@ from rich.text import Text
 
 from chime_dist.cli.output import counted, plain_table, say
 from chime_dist.core.spending import Spent, money
-from chime_dist.engine.driver import Progress
+from chime_dist.engine.driven_run import Progress
 
 log = structlog.get_logger()
 

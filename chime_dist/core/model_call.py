@@ -59,6 +59,12 @@ class ChatRequest(Frozen):
     paced: bool = True
     """Whether it keeps the backbone's pace. A probe does not: it asks whether a pause may end (A9)."""
 
+    @classmethod
+    def one_token(cls, session_id: str, *, paced: bool = True) -> ChatRequest:
+        """The smallest request there is: proof that a model completes, which healthy servers may not (A9)."""
+        hello: Message = {"role": "user", "content": "hi"}
+        return cls(messages=(hello,), max_tokens=1, session_id=session_id, paced=paced)
+
 
 class ToolCall(Frozen):
     """A tool call as the model made it. ``arguments`` is None where they could not be read as one object."""

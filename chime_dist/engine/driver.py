@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -16,10 +15,10 @@ import structlog
 
 from chime_dist import faults
 from chime_dist.core.episode import Outcome, Unit
-from chime_dist.core.frozen import Frozen
 from chime_dist.core.journal import parse_line
 from chime_dist.core.window import Admission, InfraStreak
 from chime_dist.engine.control import Standing, Steering
+from chime_dist.engine.driven_run import DrivenRun, Progress, RunEnd
 from chime_dist.engine.plan import RunPlan
 from chime_dist.engine.resume import lost_rows
 from chime_dist.errors import JournalError
@@ -51,72 +50,6 @@ class BankControl(Protocol):
     async def digest(self, run_id: str) -> str:
         """The state digest at the head."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A snapshot of one run, for displays."""
-
-    run_id: str
-    position: int
-    """Train positions admitted so far."""
-    head: int
-    """Bank version: train positions committed."""
-    total: int
-    evaluated: int
-    eval_total: int
-    in_flight: int
-    outcomes: Mapping[str, int]
-    """Settled episodes by outcome, positions committed empty among them, plus ``gate_error``."""
-
-
-@dataclass(slots=True)
-class _Run:
-    plan: RunPlan
-    admission: Admission
-    infra: InfraStreak
-    settled: frozenset[str] = frozenset()
-    """Keys of units that have a final record from before this driver's turn."""
-    owed: list[int] = field(default_factory=list)
-    """Eval indexes not yet admitted, in order."""
-    in_flight: dict[str, Unit] = field(default_factory=dict)
-    evaluated: int = 0
-    committed_empty: int = 0
-    mirror_fence: int = 0
-    mirrored: int = 0
-    """Entries that the mirror held when this driver began: as in the journal, they were compared."""
-    digest_before: str | None = None
-    finished: bool = False
-    lost: str = ""
-    """Results that were there and are gone, in words."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether ``next_unit`` may be admitted now."""
-        if not self.admission.done:
-            return self.admission.ready() is not None
-        return bool(self.owed) and self.digest_before is not None
-
-    def next_unit(self) -> Unit:
-        """What is admitted next of a run that waits."""
-        if not self.admission.done:
-            return self.plan.train_unit(self.admission.next_position)
-        return self.plan.eval_unit(self.owed[0])
-
-    @property
-    def progress(self) -> float:
-        """Share of the units that were admitted or settled, 0 to 1."""
-        units = self.plan.shape.total + len(self.plan.eval)
-        return (self.admission.next_position + len(self.plan.eval) - len(self.owed)) / units
-
-
-class RunEnd(Frozen):
-    """What is worth keeping of a run that ended: R5's proof that eval did not touch the bank."""
-
-    run_id: str
-    version: int
-    digest_before_eval: str
-    digest_after_eval: str
 
 
 class Driver:
@@ -151,7 +84,7 @@ class Driver:
         self._on_run_end = on_run_end
         self._on_progress = on_progress
         self._runs = {
-            plan.run_id: _Run(plan, Admission(plan.shape), InfraStreak(pause_after_infra)) for plan in plans
+            plan.run_id: DrivenRun(plan, Admission(plan.shape), InfraStreak(pause_after_infra)) for plan in plans
         }
         self._ending: Ending | None = None
         self._drained = False
@@ -212,13 +145,14 @@ class Driver:
         self.reason = "; ".join(filter(None, (self._cancellations(), *(run.lost for run in self._runs.values()))))
         return Ending.INCOMPLETE if any(owed) else Ending.COMPLETE
 
-    async def _owed(self, run: _Run) -> bool:
+    async def _owed(self, run: DrivenRun) -> bool:
         settled = await self._records.settled(run.plan.run_id)
         run.lost = lost_rows(run.plan, run.admission.head, run.committed_empty, settled)
         return bool(run.lost) or not run.finished or not settled.issuperset(run.plan.eval_keys())
 
     async def _report(self) -> None:
-        self._on_progress([await self._progress(run) for run in self._runs.values()])
+        runs = self._runs.values()
+        self._on_progress([run.snapshot(await self._records.tally(run.plan.run_id)) for run in runs])
 
     def _over(self) -> bool:
         if self._drained:
@@ -229,7 +163,7 @@ class Driver:
             run.finished or self._is_cancelled(run) for run in self._runs.values()
         )
 
-    def _is_cancelled(self, run: _Run) -> bool:
+    def _is_cancelled(self, run: DrivenRun) -> bool:
         return run.plan.run_id in self._steering.cancelled
 
     def _standing(self) -> Standing:
@@ -243,7 +177,7 @@ class Driver:
         left = [f"{id_} by {cancelled[id_].by}" for id_, run in self._runs.items() if not run.finished]
         return f"cancelled: {', '.join(left)}; `ctl revive` takes them up again" if left else ""
 
-    async def _take_stock(self, run: _Run) -> None:
+    async def _take_stock(self, run: DrivenRun) -> None:
         plan = run.plan
         run.settled = await self._records.settled(plan.run_id)
         if self._mirror is not None:
@@ -269,7 +203,7 @@ class Driver:
             run = min(waiting, key=lambda r: r.progress)
             free -= await self._admit_unit(run, run.next_unit())
 
-    def _has_room(self, run: _Run) -> bool:
+    def _has_room(self, run: DrivenRun) -> bool:
         """Whether every pool of the run is below its cap."""
         return all(
             sum(len(other.in_flight) for other in self._runs.values() if pool in other.plan.pools) < cap
@@ -277,7 +211,7 @@ class Driver:
             if (cap := self._caps.get(pool)) is not None
         )
 
-    async def _admit_unit(self, run: _Run, unit: Unit) -> int:
+    async def _admit_unit(self, run: DrivenRun, unit: Unit) -> int:
         """Hand out one unit; returns the slots it takes (none for an episode that was finished before)."""
         if unit.phase == "eval":
             run.owed.pop(0)
@@ -320,7 +254,7 @@ class Driver:
                 await self._completed(Change(kind="completed", run_id=run.plan.run_id, unit=key))
             await self._hand_out_again(run)
 
-    async def _hand_out_again(self, run: _Run) -> None:
+    async def _hand_out_again(self, run: DrivenRun) -> None:
         """See to the head's position where it was completed and the server has forgotten even that (D10)."""
         run_id, head = run.plan.run_id, run.admission.head
         if head >= run.admission.next_position or self._ending is not None or self._is_cancelled(run):
@@ -336,7 +270,7 @@ class Driver:
             log.warning("unit.admitted_again", unit=unit.key)
             run.in_flight[unit.key] = unit
 
-    async def _follow(self, run: _Run) -> None:
+    async def _follow(self, run: DrivenRun) -> None:
         """Take in new journal entries: into the file first, then as the head that admits positions."""
         run_id, start = run.plan.run_id, run.admission.head
         lines = await self._journal.read(run_id, start)
@@ -352,7 +286,7 @@ class Driver:
         run.admission = run.admission.committed(start + len(lines))
         await self._pause_if_held(run)
 
-    async def _pause_if_held(self, run: _Run) -> None:
+    async def _pause_if_held(self, run: DrivenRun) -> None:
         """Pause before one more position in a row is committed empty: the bank's owner holds it back as well."""
         if not run.infra.at_the_edge or self._ending is not None or self._is_cancelled(run):
             return
@@ -364,7 +298,7 @@ class Driver:
                 f"position {proposal.position} ({proposal.empty_reason}), which was not committed",
             )
 
-    async def _advance(self, run: _Run) -> None:
+    async def _advance(self, run: DrivenRun) -> None:
         if run.finished or not run.admission.done:
             return
         if run.digest_before is None:
@@ -383,18 +317,3 @@ class Driver:
         )
         await self._on_run_end(end)
         log.info("run.finished", run=run.plan.run_id, version=run.admission.head, digest=digest)
-
-    async def _progress(self, run: _Run) -> Progress:
-        settled = await self._records.tally(run.plan.run_id)
-        infra = Outcome.INFRA.value
-        return Progress(
-            run_id=run.plan.run_id,
-            position=run.admission.next_position,
-            head=run.admission.head,
-            total=run.plan.shape.total,
-            evaluated=run.evaluated,
-            eval_total=len(run.plan.eval),
-            in_flight=len(run.in_flight),
-            # A position that was committed empty is settled, and has no final record.
-            outcomes={**settled, infra: settled.get(infra, 0) + run.committed_empty},
-        )

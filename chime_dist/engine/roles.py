@@ -97,10 +97,7 @@ class RoleRunner:
 
     async def probe(self, budget_s: float) -> None:
         """One token, as proof that the backbone completes (A9); raises BackboneError."""
-        hello = ({"role": "user", "content": "hi"},)
-        await self._backbone.complete(
-            ChatRequest(messages=hello, max_tokens=1, session_id="probe", paced=False), budget_s
-        )
+        await self._backbone.complete(ChatRequest.one_token("probe", paced=False), budget_s)
 
     async def close(self) -> None:
         """Release the backbone's connections."""

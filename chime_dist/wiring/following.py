@@ -23,7 +23,7 @@ from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirec
 from chime_dist.core.episode import Outcome, Usage
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.spending import BusyTime, Payer, Spent
-from chime_dist.engine.driver import Progress
+from chime_dist.engine.driven_run import Progress
 from chime_dist.wiring.health.activity import Activity
 from chime_dist.wiring.spending import payer, stored_prices
 

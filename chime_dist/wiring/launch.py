@@ -31,7 +31,8 @@ from chime_dist.config.sweep import SweepConfig
 from chime_dist.config.validation import validated
 from chime_dist.core.model_call import ChatRequest
 from chime_dist.engine.control import Command, Standing, Steering
-from chime_dist.engine.driver import Driver, Ending, Progress, RunEnd
+from chime_dist.engine.driven_run import Progress, RunEnd
+from chime_dist.engine.driver import Driver, Ending
 from chime_dist.engine.resume import drop_infra, reconcile
 from chime_dist.errors import BackboneError, JournalError, OutageError, RunDirectoryError, ServiceError
 from chime_dist.logs import SecretMask
@@ -322,9 +323,7 @@ async def _probe(spec: LaunchSpec) -> None:
     """
     run = next(iter(spec.runs.values()))
     once = run.requests.model_copy(update={"max_retries": 0})
-    ask = ChatRequest(
-        messages=({"role": "user", "content": "hi"},), max_tokens=1, session_id=f"probe:{spec.launch}"
-    )
+    ask = ChatRequest.one_token(f"probe:{spec.launch}")
     for name, model in spec.models.items():
         client = services.backbone(spec, model, once)
         try:

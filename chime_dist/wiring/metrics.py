@@ -16,7 +16,7 @@ from chime_dist.config.run import RunConfig
 from chime_dist.core.episode import EpisodeRecord, Role
 from chime_dist.engine import metrics
 from chime_dist.engine.control import Steering
-from chime_dist.engine.driver import Progress
+from chime_dist.engine.driven_run import Progress
 from chime_dist.engine.meters import Gathered, Meters, Snapshot
 from chime_dist.errors import RunDirectoryError
 from chime_dist.wiring.execution import Execution

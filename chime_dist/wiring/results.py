@@ -23,7 +23,7 @@ from chime_dist.core.checkpoint import checkpoints
 from chime_dist.core.episode import Outcome, Role
 from chime_dist.core.history import size_by_collection, states_at
 from chime_dist.core.journal import GENESIS, JournalEntry, verified
-from chime_dist.engine.driver import RunEnd
+from chime_dist.engine.driven_run import RunEnd
 from chime_dist.errors import RunDirectoryError
 from chime_dist.report.build import build_report
 from chime_dist.report.csv_text import comparisons_to_csv, spent_to_csv, to_csv

@@ -39,8 +39,9 @@ from chime_dist.core.episode import Json, Role
 from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.core.window import StreamShape
-from chime_dist.engine.bank_owner import BankOwner, LaneServices
+from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.episode import EpisodeRunner, RunServices
+from chime_dist.engine.lane import LaneServices
 from chime_dist.engine.meters import Meters, meters_of
 from chime_dist.engine.metrics import UNITS_HELD
 from chime_dist.engine.outage import Outages

@@ -10,7 +10,7 @@ from typing import Literal
 from chime_dist.adapters.directory.directory_lock import Holder
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, LaunchStatus, State
 from chime_dist.core.spending import Level, Spent, levels
-from chime_dist.engine.driver import Progress
+from chime_dist.engine.driven_run import Progress
 from chime_dist.wiring.following import Event, Follower
 from chime_dist.wiring.health.activity import Outage
 from chime_dist.wiring.spending import stored_limits

@@ -22,7 +22,7 @@ from chime_dist.cli.progress import (
 )
 from chime_dist.core.episode import Usage
 from chime_dist.core.spending import Payer, Spent
-from chime_dist.engine.driver import Progress
+from chime_dist.engine.driven_run import Progress
 
 
 def _run(head: int, *, evaluated: int = 0, in_flight: int = 2, name: str = "bench-chime-m-o0") -> Progress:

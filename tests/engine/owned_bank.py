@@ -12,7 +12,7 @@ from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.adapters.local.queue import LocalQueue
 from chime_dist.core.bank import BankState, Event
 from chime_dist.core.episode import Outcome, Proposal
-from chime_dist.engine.bank_owner import Lane, LaneServices
+from chime_dist.engine.lane import Lane, LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
 from chime_dist.methods.no_plan.method import NoPlan, NoPlanOptions

@@ -11,7 +11,7 @@ from chime_dist.adapters.local.memory_store import MemoryStore
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
 from chime_dist.core.vector import Vector
 from chime_dist.core.window import StreamShape
-from chime_dist.engine.bank_owner import COMPACT_EVERY, Lane
+from chime_dist.engine.lane import COMPACT_EVERY, Lane
 from chime_dist.errors import ServiceError
 from chime_dist.ports import BankQuery, Namespace
 from tests.contract.banks import drop, history, put

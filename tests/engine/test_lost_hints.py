@@ -12,7 +12,8 @@ from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.adapters.local.memory_store import MemoryStore
 from chime_dist.adapters.local.queue import LocalQueue
 from chime_dist.core.episode import Proposal
-from chime_dist.engine.bank_owner import BankOwner, LaneServices
+from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.lane import LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
 from chime_dist.ports import Change

@@ -16,7 +16,8 @@ from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
 from chime_dist.core.bank import BankState, Event
 from chime_dist.core.memory import Stage
 from chime_dist.core.vector import Vector
-from chime_dist.engine.bank_owner import BankOwner, Lane
+from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.lane import Lane
 from chime_dist.engine.pinned_reads import PinnedReads
 from chime_dist.errors import ServiceError
 from chime_dist.ports import BankQuery, BankStore, Hit

@@ -17,9 +17,11 @@ from chime_dist.config.models import BackboneModel
 from chime_dist.core.episode import Proposal, Role, Unit
 from chime_dist.core.journal import JournalEntry, verified
 from chime_dist.core.window import StreamShape
-from chime_dist.engine.bank_owner import BankOwner, LaneServices
-from chime_dist.engine.driver import Driver, Ending, RunEnd
+from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.driven_run import RunEnd
+from chime_dist.engine.driver import Driver, Ending
 from chime_dist.engine.episode import EpisodeRunner, RunServices
+from chime_dist.engine.lane import LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.plan import RunPlan
 from chime_dist.engine.roles import RoleRunner, RunModels

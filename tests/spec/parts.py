@@ -31,8 +31,9 @@ from chime_dist.core.memory import MemoryPayload, Stage
 from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.core.task import Task, TaskView
 from chime_dist.core.vector import Vector
-from chime_dist.engine.bank_owner import BankOwner, LaneServices
+from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.episode import EpisodeRunner, RunServices
+from chime_dist.engine.lane import LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RoleRunner, RunModels
 from chime_dist.methods.chime.method import Chime, ChimeOptions

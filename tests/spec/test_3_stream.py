@@ -14,7 +14,7 @@ from chime_dist.benchmarks.credit_world.benchmark import CreditWorld, CreditWorl
 from chime_dist.config.loading import load_sweep
 from chime_dist.core.bank import as_of, replay
 from chime_dist.core.episode import Outcome
-from chime_dist.engine.driver import RunEnd
+from chime_dist.engine.driven_run import RunEnd
 from chime_dist.wiring.plans import plan_runs
 from chime_dist.wiring.results import launch_report
 from tests.spec.sweeps import EVAL, SWEEP, TRAIN, WINDOW, journal_of, launched, records_of, runs_of

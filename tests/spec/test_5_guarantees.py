@@ -21,8 +21,9 @@ from chime_dist.core.blame import blame_item
 from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.history import diff
 from chime_dist.core.memory import Stage
-from chime_dist.engine.bank_owner import BankOwner, LaneServices
+from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.driver import Ending
+from chime_dist.engine.lane import LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
 from chime_dist.errors import BenchmarkError, ConfigError, FencedError, JournalError, RunDirectoryError

@@ -13,7 +13,7 @@ import pytest
 from chime_dist.adapters.directory.artifact_json import decode
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry
 from chime_dist.core.spending import Payer
-from chime_dist.engine.driver import Progress
+from chime_dist.engine.driven_run import Progress
 from chime_dist.wiring.following import Follower, spent_so_far
 from chime_dist.wiring.results import Standing, standings
 from chime_dist.wiring.watching import Observer

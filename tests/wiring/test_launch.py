@@ -10,7 +10,8 @@ import pytest
 from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
 from chime_dist.benchmarks.credit_world.environment import CreditEnvironment
 from chime_dist.config.loading import load_sweep
-from chime_dist.engine.driver import Ending, Progress
+from chime_dist.engine.driven_run import Progress
+from chime_dist.engine.driver import Ending
 from chime_dist.errors import BenchmarkError
 from chime_dist.wiring.launch import LONGEST_REASON, Launch
 from chime_dist.wiring.plans import plan_runs

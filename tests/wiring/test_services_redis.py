@@ -21,7 +21,8 @@ from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.adapters.redis.tls import TlsFiles
 from chime_dist.config.cluster import ClusterConfig
 from chime_dist.config.loading import load_sweep
-from chime_dist.engine.driver import Ending, Progress
+from chime_dist.engine.driven_run import Progress
+from chime_dist.engine.driver import Ending
 from chime_dist.errors import ServiceError
 from chime_dist.wiring import services
 from chime_dist.wiring.launch import Launch

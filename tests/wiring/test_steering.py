@@ -16,7 +16,8 @@ from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.config.loading import load_sweep
 from chime_dist.engine.control import Answer, Command, CommandName
-from chime_dist.engine.driver import Ending, Progress
+from chime_dist.engine.driven_run import Progress
+from chime_dist.engine.driver import Ending
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
 

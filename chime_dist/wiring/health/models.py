@@ -27,6 +27,7 @@ PROBE_BUDGET_S = 120.0
 _PROBE_TOKENS = 1_024
 """Output limit of a probe: a model that thinks first needs room for that."""
 
+_SESSION = "doctor"
 _TOOLS = "tools"
 _ANSWER = closed({"answer": {"type": "integer"}})
 _TOOL: dict[str, Json] = {
@@ -117,7 +118,7 @@ def _vllm(name: str, endpoint: VllmEndpoint) -> Finding:
 async def _one_token(client: Backbone, model: BackboneModel) -> Finding:
     check = f"backbone {model.name}"
     try:
-        reply = await client.complete(_request("hi", max_tokens=1), PROBE_BUDGET_S)
+        reply = await client.complete(ChatRequest.one_token(_SESSION), PROBE_BUDGET_S)
     except BackboneError as error:
         return problem(check, f"did not complete one token: {error}", reach_fix(error, model.name, model.model))
     return ok(check, f"completed a token in {reply.latency_s:.1f} s")
@@ -215,15 +216,14 @@ def _request(
     tools: tuple[dict[str, Json], ...] = (),
     schema: dict[str, Json] | None = None,
     schema_name: str = "reply",
-    max_tokens: int = _PROBE_TOKENS,
 ) -> ChatRequest:
     return ChatRequest(
         messages=({"role": "user", "content": text},),
         tools=tools,
         response_schema=schema,
         schema_name=schema_name,
-        max_tokens=max_tokens,
-        session_id="doctor",
+        max_tokens=_PROBE_TOKENS,
+        session_id=_SESSION,
     )
 
 
