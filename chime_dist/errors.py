@@ -23,6 +23,10 @@ class ServiceError(ChimeDistError):
     """Redis, Qdrant or Ray is unreachable, or set up in a way that could lose acknowledged work."""
 
 
+class TurnOverError(ServiceError):
+    """This process works for a driver that another one has replaced; nothing it does may count."""
+
+
 class RunDirectoryError(ChimeDistError):
     """The run directory is held by another driver, belongs to another config, or is damaged."""
 

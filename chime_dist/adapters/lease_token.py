@@ -11,8 +11,8 @@ from chime_dist.core.episode import Proposal, Unit
 class LeaseToken:
     """One delivery of one queue entry. No two deliveries of a launch have equal tokens."""
 
-    turn: int
-    """The driver's turn, counted by resets; a lease of an older turn is void."""
+    turn: str
+    """Name of the driver's turn, without a colon; a lease of an older turn is void."""
     entry: str
     """The queue's id of the entry; holds no colon."""
     delivery: int
@@ -26,7 +26,7 @@ class LeaseToken:
     def parse(cls, text: str) -> LeaseToken:
         """Inverse of ``str``; raises ValueError for a text that no queue made."""
         turn, entry, delivery, consumer = text.split(":", 3)
-        return cls(int(turn), entry, int(delivery), consumer)
+        return cls(turn, entry, int(delivery), consumer)
 
 
 def check_consumer(consumer: str) -> None:

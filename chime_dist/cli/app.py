@@ -221,12 +221,12 @@ def report(
         tuple[str, str] | None,
         typer.Option(
             metavar="METHOD_A METHOD_B",
-            help="The two methods to compare task by task; chime, or the first, with every other where left out.",
+            help="Only how these two did on the same tasks; a whole report has chime with every other.",
         ),
     ] = None,
     form: Annotated[
         Literal["table", "markdown", "csv", "json"],
-        typer.Option("--format", help="How to print it; csv with --compare holds the comparisons."),
+        typer.Option("--format", help="How to print it; json is always the whole report."),
     ] = "table",
     as_json: AsJson = False,
 ) -> None:

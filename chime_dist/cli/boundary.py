@@ -17,6 +17,7 @@ import typer
 from structlog.typing import EventDict, WrappedLogger
 from typer.core import TyperGroup
 
+from chime_dist.adapters.directory.disk_errors import explained
 from chime_dist.cli.output import abandon_stdout, say
 from chime_dist.errors import ChimeDistError, ConfigError
 from chime_dist.logs import Logging, SecretMask
@@ -87,6 +88,12 @@ class Boundary(TyperGroup):
         except typer.BadParameter as error:
             say(f"error: {error.format_message() if error.param else error.message}")
             raise typer.Exit(ExitCode.USAGE) from None
+        except OSError as error:
+            if error.filename is None:
+                raise _unexpected(session, error) from None
+            # A disk, a right or a name: nothing that a traceback would explain.
+            _tell(session, error, f"{error.filename}: {explained(error)}")
+            raise typer.Exit(ExitCode.ERROR) from None
         except ChimeDistError as error:
             _tell(session, error, str(error))
             raise typer.Exit(ExitCode.USAGE if isinstance(error, ConfigError) else ExitCode.ERROR) from None
@@ -94,10 +101,14 @@ class Boundary(TyperGroup):
             if hasattr(error, "exit_code"):
                 # One of Typer's own; they share no public base class, but each knows its exit code.
                 raise
-            _tell(session, error, f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows the traceback")
-            raise typer.Exit(ExitCode.ERROR) from None
+            raise _unexpected(session, error) from None
         finally:
             structlog.reset_defaults()
+
+
+def _unexpected(session: Session, error: Exception) -> typer.Exit:
+    _tell(session, error, f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows the traceback")
+    return typer.Exit(ExitCode.ERROR)
 
 
 def _tell(session: Session, error: Exception, what: str) -> None:

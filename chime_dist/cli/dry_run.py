@@ -26,7 +26,7 @@ ESTIMATE = (
     "steps. At most: every episode takes all the steps it may. The gate is asked for train episodes only; repairs "
     "of its replies, merges and retries come on top of both. Tokens and bytes are averages times calls and "
     "episodes; where the averages come from is said in chime_dist.core.estimate, and for benchmarks that are not "
-    "there yet they are guesses. Prices take no prompt as cached, and embedders to be free."
+    "there yet they are guesses. Prices take no prompt as cached, and leave out what an embedder's server charges."
 )
 
 

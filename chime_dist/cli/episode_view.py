@@ -11,6 +11,7 @@ from rich.text import Text
 
 from chime_dist.adapters.directory.run_writer import FailedAttempt
 from chime_dist.cli.output import counted, foreign, plain_table
+from chime_dist.cli.spending_view import asked_as
 from chime_dist.core.bank import Event
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Json, Recall, Step
@@ -192,7 +193,7 @@ def _usage(spent: Spent) -> Iterator[RenderableType]:
         requests = f"{counted(used.calls, 'call')}, {counted(used.requests, 'request')}"
         tokens = f"{used.prompt_tokens:,} ({used.cached_tokens:,} cached) in, {used.completion_tokens:,} out"
         cost = money(spent.cost_of(who), spent.currency)
-        yield foreign(f"{who.role} on {who.endpoint}: {requests}, tokens {tokens}, cost {cost}")
+        yield foreign(f"{asked_as(who)} on {who.endpoint}: {requests}, tokens {tokens}, cost {cost}")
     yield Text(f"all: {spent.tokens:,} tokens, cost {money(spent.cost, spent.currency)}")
 
 

@@ -85,11 +85,13 @@ def _show_run(launch: LaunchDirectory, run_id: str, as_json: bool) -> None:
     entry, records = launch.manifest.runs[run_id], list(archive.records(run_id))
     standing = next(standing for standing in standings(launch) if standing.run_id == run_id)
     totals = _settled(archive.totals(run_id), standing)
-    spent = {phase: spent_on(launch, run_id, total.usage) for phase, total in totals.items()}
+    spent = {str(phase): spent_on(launch, run_id, total.usage) for phase, total in totals.items()}
+    if at_commits := JournalFile.read(launch.run(run_id).journal).usage():
+        spent["at commits"] = spent_on(launch, run_id, {}, at_commits)
     if as_json:
         document = {"standing": _standing_document(standing), "totals": totals, "records": records}
-        costs = {phase: used.cost for phase, used in spent.items()}
-        show_json({"directory": launch.path, "run_id": run_id, "entry": entry, **document, "costs": costs})
+        money = {"costs": {name: used.cost for name, used in spent.items()}, "at_commits": at_commits}
+        show_json({"directory": launch.path, "run_id": run_id, "entry": entry, **document, **money})
     else:
         show(*run_view(run_id, entry, standing, totals, spent, records))
 
@@ -111,7 +113,7 @@ def _show_episode(launch: LaunchDirectory, run_id: str, episode: EpisodeName, as
     elif trace is None:
         raise typer.BadParameter(_not_there(launch, run_id, episode))
     else:
-        spent = spent_on(launch, run_id, trace.record.usage)
+        spent = spent_on(launch, run_id, trace.record.usage, {} if entry is None else entry.usage)
         if as_json:
             found = {"trace": trace, "commit": entry, "spent": spending_document(spent)}
             show_json({"directory": launch.path, "run_id": run_id, **found})
@@ -164,11 +166,14 @@ def report(
     """Print a launch's report, and put it into the launch's folder."""
     launch = LaunchDirectory.open(path)
     built = launch_report(launch, partial=partial, denominator=denominator, compare=compare, program=program())
+    compared = compare is not None
     if form == "table":
-        show(*to_terminal(built).renderables)
+        show(*to_terminal(built, compared=compared).renderables)
     elif form == "csv":
-        show_text(to_csv(built) if compare is None else comparisons_to_csv(built))
+        show_text(comparisons_to_csv(built) if compared else to_csv(built))
+    elif form == "markdown":
+        show_text(to_markdown(built, compared=compared))
     else:
-        show_text({"markdown": to_markdown, "json": to_json}[form](built))
+        show_text(to_json(built))
     write_report(launch, built)
     return ExitCode.COMPLETE if built.complete else ExitCode.INCOMPLETE

@@ -71,7 +71,7 @@ def run_view(
     entry: RunEntry,
     standing: Standing,
     totals: Mapping[Phase, PhaseTotals],
-    spent: Mapping[Phase, Spent],
+    spent: Mapping[str, Spent],
     records: Sequence[EpisodeRecord],
 ) -> Iterator[RenderableType]:
     """A run: its shape, its counts, and its newest episodes."""
@@ -90,8 +90,8 @@ def run_view(
         numbers = (total.success, total.failure, total.infra, total.unsettled, total.attempts, total.gate_errors)
         counts.add_row(phase, *map(str, numbers), f"{total.duration_s:.1f}")
     yield counts
-    for phase, used in spent.items():
-        yield Text(f"{phase}: {used.tokens:,} tokens, cost {money(used.cost, used.currency)}")
+    for name, used in spent.items():
+        yield Text(f"{name}: {used.tokens:,} tokens, cost {money(used.cost, used.currency)}")
     shown = records[-LAST_EPISODES:]
     if len(shown) < len(records):
         yield Text(f"the last {len(shown)} of {len(records)} attempts:")

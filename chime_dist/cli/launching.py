@@ -30,7 +30,7 @@ from chime_dist.report.terminal import to_terminal
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import counted_runs, plan_runs, warnings
 from chime_dist.wiring.requirements import missing, require_parts, told_together
-from chime_dist.wiring.results import Standing, launch_report, standings, write_report
+from chime_dist.wiring.results import Standing, evaluation_of, launch_report, standings, write_report
 from chime_dist.wiring.services import secrets_of
 
 log = structlog.get_logger()
@@ -77,12 +77,13 @@ def sweep(session: Session, file: Path, overrides: Sequence[str], dry_run: bool,
 
 def resume(session: Session, path: Path, overrides: Sequence[str], manner: Manner) -> ExitCode:
     """Go on with a launch; says what is kept and what is owed."""
+    LaunchDirectory.open(path).require_undriven()
     launch = Launch.resume(path, overrides)
     session.secrets += secrets_of(launch.sweep.cluster)
     say(f"resuming {launch.directory.path}")
     found = standings(launch.directory, {run.run_id: run.entry for run in launch.runs})
     for standing in found:
-        say(f"  {standing.run_id}: {_kept(standing)}")
+        say(f"  {standing.run_id}: {_kept(standing)}{_unnoted(launch, standing)}")
     if _owes_nothing(launch, found):
         say("nothing is owed: no service is started")
         return _ended(launch, Ending.COMPLETE, manner)
@@ -93,7 +94,15 @@ def _owes_nothing(launch: Launch, found: Sequence[Standing]) -> bool:
     """Whether a driver has nothing to do. One that was cut off before it said so still has to tidy up."""
     status = launch.directory.status()
     said = status is not None and status.state == "complete" and launch.directory.holder() is None
-    return said and not launch.extends and not any(standing.owed or standing.finished for standing in found)
+    done = not any(one.owed or one.finished or _unnoted(launch, one) for one in found)
+    return said and done and not launch.extends
+
+
+def _unnoted(launch: Launch, standing: Standing) -> str:
+    """What is to be said of a run that has nothing to run, and of which only the bank's digests are not kept."""
+    if standing.owed or standing.finished or evaluation_of(launch.directory.run(standing.run_id)) is not None:
+        return ""
+    return "; its evaluation.json is missing and will be written"
 
 
 def _kept(standing: Standing) -> str:

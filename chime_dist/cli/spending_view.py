@@ -1,8 +1,8 @@
-"""Tokens and money, by endpoint and role, for people and for programs."""
+"""Tokens and money, by endpoint, role and what they were for, for people and for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -12,7 +12,14 @@ from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import plain_table
 from chime_dist.core.duration import spelled
 from chime_dist.core.episode import Json
-from chime_dist.core.spending import Level, Spent, money
+from chime_dist.core.spending import Level, Payer, Purpose, Spent, money
+
+_FOR: Mapping[Purpose, str] = {"episodes": "", "commits": " at commits", "prerequisites": " for prerequisites"}
+
+
+def asked_as(who: Payer) -> str:
+    """The role, and what it was asked for where that was no episode."""
+    return f"{who.role}{_FOR[who.purpose]}"
 
 
 def spending_table(spent: Spent) -> Table:
@@ -24,7 +31,7 @@ def spending_table(spent: Spent) -> Table:
     for who, used in sorted(spent.usage.items()):
         counts = (used.calls, used.requests, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
         cost = money(spent.cost_of(who), spent.currency)
-        table.add_row(who.endpoint, who.role, *(f"{count:,}" for count in counts), cost)
+        table.add_row(who.endpoint, asked_as(who), *(f"{count:,}" for count in counts), cost)
     table.add_section()
     whole = tuple(spent.usage.values())
     sums = (
@@ -46,7 +53,7 @@ def spending_document(spent: Spent) -> dict[str, Json]:
         "currency": spent.currency,
         "wall_s": spent.wall_s,
         "by": [
-            {"endpoint": who.endpoint, "role": who.role, **used.model_dump(), "cost": spent.cost_of(who)}
+            {**who._asdict(), **used.model_dump(), "cost": spent.cost_of(who)}
             for who, used in sorted(spent.usage.items())
         ],
     }

@@ -13,7 +13,7 @@ from chime_dist.cli.output import counted, foreign
 from chime_dist.cli.progress import Pace, Totals, progress_view, spent_text
 from chime_dist.cli.spending_view import go_on_beyond, limits_document, limits_text, spending_document
 from chime_dist.core.episode import Json, Outcome
-from chime_dist.wiring.following import Event
+from chime_dist.wiring.health.activity import Logged
 from chime_dist.wiring.watching import Sight
 
 EVENTS_SHOWN = 5
@@ -24,7 +24,7 @@ _STATE_STYLES = {"running": "green", "complete": "green", "paused": "yellow", "i
 _LONGEST_DETAIL = 300
 
 
-def watch_view(sight: Sight, pace: Pace, events: Sequence[Event], height: int) -> Iterator[RenderableType]:
+def watch_view(sight: Sight, pace: Pace, events: Sequence[Logged], height: int) -> Iterator[RenderableType]:
     """The whole picture, for a terminal of so many lines; ``events`` are the newest, oldest first."""
     yield Text.assemble(foreign(f"{sight.launch.path}: "), _state(sight))
     troubles = list(trouble_lines(sight))
@@ -64,9 +64,10 @@ def trouble_lines(sight: Sight) -> Iterator[Text]:
         )
 
 
-def event_line(event: Event) -> Text:
+def event_line(event: Logged) -> Text:
     """A line of the log."""
-    details = ", ".join(f"{key}={value}" for key, value in event.details.items() if key != "exception")
+    told = {key: value for key, value in event.details.items() if key != "exception" and value is not None}
+    details = ", ".join(f"{key}={value}" for key, value in told.items())
     text = f"{_clock(event.at)} {event.level}: {event.name}: {details}".removesuffix(": ")
     return foreign(text[:_LONGEST_DETAIL].replace("\n", " "), _STYLES.get(event.level, "dim"))
 

@@ -27,7 +27,7 @@ from chime_dist.cli.watch_view import (
     watch_document,
     watch_view,
 )
-from chime_dist.wiring.following import Event
+from chime_dist.wiring.health.activity import Logged
 from chime_dist.wiring.results import launch_report
 from chime_dist.wiring.watching import Observer, Seen, Sight
 
@@ -157,7 +157,7 @@ class Screen(Paced):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
-        self._events: deque[Event] = deque(maxlen=EVENTS_SHOWN)
+        self._events: deque[Logged] = deque(maxlen=EVENTS_SHOWN)
         self._live = Live(console=console, auto_refresh=False)
 
     def see(self, sight: Sight, code: ExitCode | None) -> None:

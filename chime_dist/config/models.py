@@ -44,6 +44,10 @@ class BackboneModel(ConfigModel):
     """How a reply's schema is enforced: ``response_format: json_schema``, a llama.cpp grammar, or not at all."""
     structured_output_by_schema: dict[str, Literal["json_schema", "llguidance", "none"]] = {}
     """Exceptions by what is asked for: ``action``, ``diagnosis``, ``merge``."""
+    strict_tools: bool = False
+    """Mark every tool ``strict``, so that a server which knows the mark keeps arguments to the tool's schema while
+    it decodes. vLLM and OpenAI do; OpenAI then takes only schemas that require every property and forbid others,
+    and vllm-router 0.1.17 drops the mark on its way."""
     extra_body: dict[str, Json] = {}
     """Put into every request's body as it is."""
     scripted: ScriptedModel | None = None

@@ -67,6 +67,8 @@ class SweepConfig(ConfigModel):
         if self.cluster.limits.cost is None:
             return []
         asked = dict.fromkeys(model.name for model in (*self.backbones, *self.roles.values()))
+        if self.embedder.kind == "http":
+            asked[EMBEDDER_ENDPOINT] = None
         return [name for name in asked if name in self.cluster.endpoints and name not in self.cluster.prices]
 
     def warnings(self) -> list[str]:

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from chime_dist.core.episode import EpisodeRecord, Outcome
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.journal import counts
 from chime_dist.errors import RunDirectoryError
 
 Denominator = Literal["scored", "planned"]
@@ -91,24 +92,39 @@ class Average(Frozen):
         return None if self.mean is None else percent(self.mean)
 
 
-def counted_rows(records: Iterable[EpisodeRecord]) -> dict[str, EpisodeRecord]:
+def counted_rows(records: Iterable[EpisodeRecord], attempts: Sequence[str] = ()) -> dict[str, EpisodeRecord]:
     """The row that counts for each unit, by ``Unit.key``; ``records`` are in the order they were written (H3).
 
-    That is the final row, or the newest attempt while there is none. Resuming runs infra of eval again, so there
+    That is the final row, or the newest attempt while there is none; at a position that is committed, the one of
+    the journal's attempt (D9), of which ``attempts`` has one for each. Resuming runs infra of eval again, so there
     a final infra row gives way too; a train position stays as it was committed. Identical copies count once.
     Raises RunDirectoryError for any other two rows of one unit.
     """
     rows: dict[str, EpisodeRecord] = {}
+    late: list[EpisodeRecord] = []
     for record in records:
-        kept = rows.get(record.unit.key)
+        unit = record.unit
+        if not counts(attempts, unit.phase, unit.position, record.attempt):
+            late.append(record)
+            continue
+        kept = rows.get(unit.key)
         if kept is None or _gives_way(kept):
-            rows[record.unit.key] = record
+            rows[unit.key] = record
         elif kept != record and not _gives_way(record):
-            raise RunDirectoryError(
-                f"{record.unit.key} has two final rows that differ (attempts {kept.attempt!r} and"
-                f" {record.attempt!r}); the records are damaged, keep the row whose attempt the journal names"
-            )
+            raise _doubled(kept, record)
+    for record in late:
+        kept = rows.get(record.unit.key)
+        # A position that was committed empty has no final row beside the late one.
+        if kept is not None and kept.final and record.final:
+            raise _doubled(kept, record)
     return rows
+
+
+def _doubled(kept: EpisodeRecord, other: EpisodeRecord) -> RunDirectoryError:
+    return RunDirectoryError(
+        f"{kept.unit.key} has two final rows that differ (attempts {kept.attempt!r} and {other.attempt!r}); the"
+        " records are damaged, keep the row whose attempt the journal names"
+    )
 
 
 def _gives_way(record: EpisodeRecord) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.episode import Json
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.vector import Vector, unit_rows
+from chime_dist.core.vector import Vector, products, unit_rows
 from chime_dist.errors import JournalError
 
 _ITEM_ID = re.compile(r"(0|[1-9][0-9]*)-(0|[1-9][0-9]*)")
@@ -86,62 +87,129 @@ class Entry(Protocol):
         ...
 
 
+Changes = Mapping[str, tuple[Record | None, Record | None]]
+"""By id, a record before and after; None where there was or is none."""
+
+
+class View(Protocol):
+    """What is worth knowing about all records and dear to find out: see ``BankState.view``."""
+
+    def following(self, changes: Changes) -> Self:
+        """What a look at the records would show after ``changes``, all that happened since."""
+        ...
+
+
+_V = TypeVar("_V", bound=View)
+
+
 class _Space:
     """Rows that the matrices of successive versions share: each sees the first of them, and none changes."""
 
     __slots__ = ("array", "used")
 
-    def __init__(self, array: npt.NDArray[np.float64], used: int) -> None:
+    def __init__(self, array: npt.NDArray[np.float32], used: int) -> None:
         self.array = array
         self.used = used
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The vectors of one name in one collection: ``rows`` is ``(n, dim)`` float64, L2-normalised."""
+    """The vectors of one name in one collection, L2-normalised in float32. A ``View``.
+
+    Setting a vector appends a row, whatever it replaces, and a version knows which rows are in force. So a commit
+    costs the rows it sets and not the whole bank, in time and, because versions share their rows, in memory.
+    """
 
     ids: tuple[str, ...]
-    """In numeric id order, one per row."""
-    rows: npt.NDArray[np.float64]
-    _space: _Space | None = field(default=None, repr=False, compare=False)
+    """In numeric id order."""
+    _held: _Held = field(repr=False)
+    _where: npt.NDArray[np.intp] = field(repr=False, compare=False)
+    """The row of each id."""
+    _space: _Space = field(repr=False, compare=False)
+    _seen: int = field(repr=False, compare=False)
+    """How many rows of the space are there for this version, at most twice as many as are in force."""
 
-    @classmethod
-    def of(cls, vectors: Mapping[str, Vector]) -> Self:
-        """Of these vectors by record id; rows of shape ``(0, 0)`` where there are none."""
-        ids = tuple(sorted(vectors, key=ItemId.parse))
-        return cls(ids, unit_rows([vectors[item] for item in ids]) if ids else np.empty((0, 0)))
+    @property
+    def dim(self) -> int:
+        """Components of its vectors; 0 where there are none."""
+        return int(self._space.array.shape[1])
 
-    def following(self, changed: Mapping[str, Vector | None]) -> Matrix:
-        """The matrix after vectors were set or removed (None), by record id.
+    def scores(self, unit: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The product of each vector with ``unit``, shape ``(dim,)``: one per id, good enough to propose by."""
+        return products(self._space.array[: self._seen], unit)[self._where]
 
-        Nearly every commit inserts and nothing else; it then costs one row and not the whole bank, in time and,
-        because versions share their rows, in memory.
-        """
-        kept = self._without(changed)
-        added = Matrix.of({item: vector for item, vector in changed.items() if vector is not None})
-        if not added.ids or not kept.ids:
-            return added if added.ids else kept
-        if ItemId.parse(kept.ids[-1]) < ItemId.parse(added.ids[0]):
-            return kept._with(added)
-        ids, rows = (*kept.ids, *added.ids), np.concatenate([kept.rows, added.rows])
-        order = sorted(range(len(ids)), key=lambda row: ItemId.parse(ids[row]))
-        return Matrix(tuple(ids[row] for row in order), rows[order])
-
-    def _without(self, changed: Container[str]) -> Matrix:
-        left = [row for row, item in enumerate(self.ids) if item not in changed]
-        if len(left) == len(self.ids):
+    def following(self, changes: Changes) -> Matrix:
+        """See ``View``."""
+        if not self.ids:
+            return self._held(record for _, record in changes.values() if record is not None)
+        ids, where, fresh = list(self.ids), self._where, list[Vector]()
+        for item, (before, after) in changes.items():
+            old, new = self._held.by(before), self._held.by(after)
+            if old == new:
+                continue
+            place, row = _place(ids, item), self._seen + len(fresh)
+            if old is not None:
+                del ids[place]
+                where = np.delete(where, place)
+            if new is not None:
+                ids.insert(place, item)
+                where = np.insert(where, place, row)
+                fresh.append(new)
+        if where is self._where:
             return self
-        return Matrix(tuple(self.ids[row] for row in left), self.rows[left] if left else np.empty((0, 0)))
+        return self._in_force(tuple(ids), where, fresh) if ids else self._held(())
 
-    def _with(self, added: Matrix) -> Matrix:
-        """Append in place if nobody did so after this version, else on a copy with room to grow."""
-        count, total, space = len(self.ids), len(self.ids) + len(added.ids), self._space
-        if space is None or space.used != count or total > len(space.array):
-            space = _Space(np.empty((2 * total, self.rows.shape[1])), count)
-            space.array[:count] = self.rows
-        space.array[count:total] = added.rows
-        space.used = total
-        return Matrix((*self.ids, *added.ids), space.array[:total], space)
+    def _in_force(self, ids: tuple[str, ...], where: npt.NDArray[np.intp], fresh: Sequence[Vector]) -> Matrix:
+        """With the rows ``where``, of which the last are ``fresh``: appended in place, else to a copy."""
+        seen, space, total = self._seen, self._space, self._seen + len(fresh)
+        taken = bool(fresh) and space.used != seen
+        if taken or total > len(space.array) or total > 2 * len(ids):
+            # Another future of this version took the room, or there is none, or most of it is given up.
+            stays = where < seen
+            seen = int(stays.sum())
+            space = _Space(np.empty((len(ids) + len(ids) // 2 + 1, self.dim), np.float32), seen)
+            space.array[:seen] = self._space.array[where[stays]]
+            where = np.where(stays, np.cumsum(stays) - 1, where - self._seen + seen)
+            total = seen + len(fresh)
+        if fresh:
+            space.array[seen:total] = unit_rows(fresh)
+            space.used = total
+        return Matrix(ids, self._held, where, space, total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The vectors of one name in one collection; called with records, the matrix of theirs."""
+
+    collection: str
+    name: str
+
+    def by(self, record: Record | None) -> Vector | None:
+        if record is None or record.collection != self.collection:
+            return None
+        return record.vectors.get(self.name)
+
+    def __call__(self, records: Iterable[Record]) -> Matrix:
+        found = {record.id: vector for record in records if (vector := self.by(record)) is not None}
+        ids = tuple(sorted(found, key=ItemId.parse))
+        rows = unit_rows([found[item] for item in ids]) if ids else np.empty((0, 0))
+        return Matrix(ids, self, np.arange(len(ids)), _Space(rows.astype(np.float32), len(ids)), len(ids))
+
+
+def _place(ids: Sequence[str], item: str) -> int:
+    """Where ``item`` stands, or belongs, among ids in numeric order."""
+    wanted = ItemId.parse(item)
+    if not ids or ItemId.parse(ids[-1]) < wanted:
+        return len(ids)
+    return bisect_left(ids, wanted, key=ItemId.parse)
+
+
+class _Step(NamedTuple):
+    """How a state came about."""
+
+    before: Mapping[str, Record]
+    """The records it was made from: the very object, which nobody changes."""
+    changes: Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +218,39 @@ class BankState:
 
     version: int = 0
     records: Mapping[str, Record] = field(default_factory=dict)
-    _matrices: dict[tuple[str, str], Matrix] = field(default_factory=dict, repr=False, compare=False)
+    _views: dict[Callable[[Iterable[Record]], View], View] = field(default_factory=dict, repr=False, compare=False)
+    _step: _Step | None = field(default=None, repr=False, compare=False)
 
     def collection(self, name: str) -> list[Record]:
         """Records of one collection in numeric id order."""
         found = [r for r in self.records.values() if r.collection == name]
         return sorted(found, key=lambda r: ItemId.parse(r.id))
 
+    def view(self, of: Callable[[Iterable[Record]], _V]) -> _V:
+        """What ``of`` makes of the records: asked once, then carried along from version to version.
+
+        Two ``of`` that are equal are taken for the same. The view of any version is what ``of`` would make of its
+        records, so it is worth its ``following`` only where that is cheaper.
+        """
+        if of not in self._views:
+            self._views[of] = of(self.records.values())
+        return cast(_V, self._views[of])
+
     def matrix(self, collection: str, vector: str) -> Matrix:
-        """The collection's vectors of one name; built when first asked for, then carried along."""
-        key = (collection, vector)
-        if key not in self._matrices:
-            held = [r for r in self.records.values() if r.collection == collection and vector in r.vectors]
-            self._matrices[key] = Matrix.of({record.id: record.vectors[vector] for record in held})
-        return self._matrices[key]
+        """The collection's vectors of one name."""
+        return self.view(_Held(collection, vector))
+
+    def changes_since(self, before: BankState) -> Changes:
+        """Every record that is not the same object in both states.
+
+        Of two successive versions it is known; of others every record is compared.
+        """
+        if self._step is not None and self._step.before is before.records:
+            return self._step.changes
+        pairs = {
+            item: (before.records.get(item), self.records.get(item)) for item in (*before.records, *self.records)
+        }
+        return {item: (old, new) for item, (old, new) in pairs.items() if old is not new}
 
     def digest(self) -> str:
         """Hex SHA-256 over all records sorted by id, with vector hashes: the state digest."""
@@ -194,7 +281,7 @@ def apply(state: BankState, entry: Entry) -> BankState:
             f"journal entry {entry.position} cannot follow version {state.version}: entries are applied in order"
         )
     records = dict(state.records)
-    reshaped: dict[tuple[str, str], dict[str, Vector | None]] = {}
+    touched: dict[str, None] = {}
     for event in entry.events:
         if event.op == "note":
             continue
@@ -214,19 +301,12 @@ def apply(state: BankState, entry: Entry) -> BankState:
                     f"journal entry {entry.position}: cannot drop {event.id}, it is not in the bank"
                 )
             del records[event.id]
-            vectors: Mapping[str, Vector] = {}
         else:
             records[event.id] = _put(old, event.id, event, entry.position)
-            vectors = records[event.id].vectors
-        before = {} if old is None else old.vectors
-        for name in before.keys() | vectors.keys():
-            if before.get(name) != vectors.get(name):
-                reshaped.setdefault((event.collection, name), {})[event.id] = vectors.get(name)
-    matrices = {
-        key: matrix.following(reshaped[key]) if key in reshaped else matrix
-        for key, matrix in state._matrices.items()
-    }
-    return BankState(entry.position + 1, records, matrices)
+        touched[event.id] = None
+    changes = {item: (state.records.get(item), records.get(item)) for item in touched}
+    views = {of: view.following(changes) for of, view in state._views.items()}
+    return BankState(entry.position + 1, records, views, _Step(state.records, changes))
 
 
 def _put(old: Record | None, item: str, event: Event, position: int) -> Record:

@@ -101,7 +101,7 @@ def read_completion(body: bytes, *, reasoning_is_text: bool = False) -> ChatRepl
         text=_visible_text(message, reasoning_is_text),
         tool_calls=tuple(_tool_calls(calls or [])),
         finish_reason=_FINISH_REASONS.get(finish, "stop") if isinstance(finish, str) else "stop",
-        usage=_usage(payload.get("usage")),
+        usage=usage_of(payload),
     )
 
 
@@ -237,7 +237,9 @@ def _tool_calls(received: list[Any]) -> list[ToolCall]:
     return calls
 
 
-def _usage(received: Json) -> Usage:
+def usage_of(payload: dict[str, Json]) -> Usage:
+    """What the body of a reply tells of one call's tokens; 0 of what it does not tell, or tells as no count."""
+    received = payload.get("usage")
     if not isinstance(received, dict):
         return Usage(calls=1)
     details = received.get("prompt_tokens_details")

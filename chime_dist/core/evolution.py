@@ -24,10 +24,12 @@ from chime_dist.core.canonical import canonical_json, sha256_hex
 from chime_dist.core.credit import EvolutionParams, Rejection, accepted, averaged, delta, prunable, rejection
 from chime_dist.core.episode import Json, Outcome
 from chime_dist.core.evidence import EvolutionInput, ExperienceVectors, Merged, MergeRequest, Read
+from chime_dist.core.exact_search import Search, best
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.memory import EXPERIENCE_VECTOR, SCENARIO_VECTOR, SEPARATE, Banks, MemoryPayload, Stage
+from chime_dist.core.pruning import Prunable
 from chime_dist.core.retrieval import Scored
-from chime_dist.core.vector import Vector, above, below, similarities
+from chime_dist.core.vector import Vector, above, below
 from chime_dist.core.verdict import NewExperience, attributed
 
 
@@ -151,20 +153,18 @@ class _Draft:
 
     def prune(self) -> None:
         """R27, over all banks: after every commit no memory is left that should be gone."""
-        for bank in dict.fromkeys(self.banks.values()):
-            doomed = [r for r in self.state.records.values() if r.collection == bank and self._prunable(r)]
-            for record in sorted(doomed, key=lambda r: ItemId.parse(r.id)):
-                self.pruned.add(record.id)
-                detail = self._detail(before=_worth(self._payload(record)), reason="low_value")
-                self.events.append(Event(op="drop", kind="prune", collection=bank, id=record.id, detail=detail))
-
-    def _prunable(self, record: Record) -> bool:
-        # Every commit looks at the whole bank; what was hardly reused is not worth reading.
-        count = record.payload.get("count")
-        if record.id not in self.moved and type(count) is int and 0 <= count < self.params.prune_min_count:
-            return False
-        payload = self._payload(record)
-        return prunable(payload.value, payload.count, self.params)
+        banks = dict.fromkeys(self.banks.values())
+        doomed = {
+            item for item, payload in self.moved.items() if prunable(payload.value, payload.count, self.params)
+        }
+        doomed |= self.state.view(Prunable(self.params, frozenset(banks))).ids - self.moved.keys()
+        records = [self.state.records[item] for item in sorted(doomed, key=ItemId.parse)]
+        for record in [record for bank in banks for record in records if record.collection == bank]:
+            self.pruned.add(record.id)
+            detail = self._detail(before=_worth(self._payload(record)), reason="low_value")
+            self.events.append(
+                Event(op="drop", kind="prune", collection=record.collection, id=record.id, detail=detail)
+            )
 
     def write_content(self) -> None:
         """R28 to R32: merge, insert or discard the experience of each attributed stage that has a bank."""
@@ -253,11 +253,9 @@ class _Draft:
 
     def _nearest(self, stage: Stage, name: str, query: Vector) -> _Nearest | None:
         """The most similar memory that this commit leaves in the bank; of equal ones the lowest id (R30, R33)."""
-        matrix = self.state.matrix(self.banks[stage], name)
-        sims = similarities(query, matrix.rows)
-        left = (row for row, item in enumerate(matrix.ids) if item not in self.pruned)
-        best = max(left, key=sims.__getitem__, default=None)
-        return None if best is None else _Nearest(matrix.ids[best], sims[best])
+        asked = Search(self.banks[stage], name, query, limit=1, withheld=tuple(self.pruned))
+        found = best(self.state, asked)
+        return _Nearest(found[0].record.id, found[0].sim) if found else None
 
     def _payload(self, record: Record) -> MemoryPayload:
         return self.moved.get(record.id) or MemoryPayload.of(record)

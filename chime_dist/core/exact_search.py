@@ -6,17 +6,15 @@ counts is recomputed here from the journal's vectors, row by row, and ordered to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Container, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from chime_dist.core.bank import BankState, ItemId, Record
 from chime_dist.core.projection import SLACK, score_floor, unit_vector
-from chime_dist.core.vector import SIMILARITY_DECIMALS, Vector, at_least, unit_rows
-
-_Float = TypeVar("_Float", np.float32, np.float64)
+from chime_dist.core.vector import Vector, at_least, rounded, unit_rows
 
 
 class Found(NamedTuple):
@@ -60,6 +58,17 @@ class Query(Protocol):
         ...
 
 
+class Search(NamedTuple):
+    """A query of a commit, at the state that it is given."""
+
+    collection: str
+    vector_name: str
+    vector: Vector
+    limit: int
+    min_similarity: float = -1.0
+    withheld: tuple[str, ...] = ()
+
+
 def best(state: BankState, query: Query, candidates: Sequence[str] | None = None) -> list[Found]:
     """At most ``limit`` records by (similarity descending, id ascending).
 
@@ -68,7 +77,7 @@ def best(state: BankState, query: Query, candidates: Sequence[str] | None = None
     threshold that is no finite number.
     """
     if candidates is None:
-        candidates = _proposed(state, query)
+        candidates = proposed(state, query)
     records = [state.records[item] for item in candidates if item not in query.withheld]
     if not records:
         return []
@@ -89,29 +98,19 @@ def cosines(query: Vector, rows: npt.NDArray[np.float64]) -> list[float]:
     which other rows are there.
     """
     sums = np.add.reduce(rows * unit_rows([query])[0], axis=1)
-    # Adding 0.0 makes -0.0 plain zero: the sign of rounding noise differs between machines.
-    return [float(c) + 0.0 for c in np.round(np.clip(sums, -1.0, 1.0), SIMILARITY_DECIMALS)]
+    return rounded(sums)
 
 
-def products(rows: npt.NDArray[_Float], vector: npt.NDArray[_Float]) -> npt.NDArray[_Float]:
-    """Dot product of each row, shape ``(n, dim)``, with ``vector``, shape ``(dim,)``; good enough to propose by.
-
-    Row by row, because a BLAS splits one matrix product over threads that wait for each other: on a machine whose
-    cores are taken that turns a tenth of a millisecond into tens of them.
-    """
-    scores: npt.NDArray[_Float] = np.matmul(rows[:, np.newaxis, :], vector[:, np.newaxis])[:, 0, 0]
-    return scores
-
-
-def _proposed(state: BankState, query: Query) -> list[str]:
-    """Every id that may be among the best."""
+def proposed(state: BankState, query: Query, among: Container[str] | None = None) -> list[str]:
+    """Every id, or every one ``among`` those, that may belong to the best; raises what ``best`` raises."""
     floor = score_floor(query.min_similarity)
     matrix = state.matrix(query.collection, query.vector_name)
     if not matrix.ids or query.limit < 1:
         return []
-    unit = unit_vector(query.vector, matrix.rows.shape[1], f"{query.collection}, the query")
-    scores = products(matrix.rows, unit.astype(np.float64))
+    scores = matrix.scores(unit_vector(query.vector, matrix.dim, f"{query.collection}, the query"))
     near = np.flatnonzero(scores >= floor)
+    if among is not None:
+        near = near[np.fromiter((matrix.ids[row] in among for row in near), dtype=bool, count=len(near))]
     wanted = query.limit + len(query.withheld)
     if len(near) > wanted:
         last = np.partition(scores[near], -wanted)[-wanted]

@@ -8,13 +8,14 @@ one flipped byte is found (design "Journal is the truth").
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from chime_dist.core.bank import Event
 from chime_dist.core.canonical import canonical_json, sha256_hex
-from chime_dist.core.episode import Json, Outcome
+from chime_dist.core.episode import Json, Outcome, Usage
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import JournalError
 
@@ -23,6 +24,10 @@ GENESIS = "0" * 64
 
 _HASH_KEY = ',"line_hash":"'
 _SEAL_LENGTH = len(_HASH_KEY) + 64 + len('"}')
+_USAGE_KEY = b',"usage":'
+_NO_USAGE = _USAGE_KEY + b"{}"
+_USAGE = TypeAdapter(dict[str, Usage])
+_ATTEMPT = re.compile(rb'\{"attempt":"([^"\\]*)",')
 
 
 class JournalEntry(Frozen):
@@ -44,6 +49,9 @@ class JournalEntry(Frozen):
     committed_at: str
     """UTC with offset; not part of the content chain."""
     empty_reason: str | None = None
+    usage: dict[str, Usage] = {}
+    """By role, what the commit's requests used, attempts that failed and still told it included; not part of the
+    content chain. It is what the owner that committed has used: one that died before it told nobody."""
 
     def line(self) -> str:
         """The stored form: canonical JSON sealed with its own hash, without a line break."""
@@ -93,6 +101,45 @@ def parse_line(line: str, where: str) -> JournalEntry:
         return JournalEntry.model_validate(json.loads(body))
     except (ValidationError, ValueError) as error:
         raise JournalError(f"{where}: not a journal entry of this version of chime_dist: {error}") from None
+
+
+def usage_in(line: bytes) -> dict[str, Usage]:
+    """``JournalEntry.usage`` of a stored line, read off its end: neither hashed nor parsed but for that.
+
+    Of entries with many vectors that is most of the work. Canonical JSON sorts its keys and escapes quotes inside
+    texts, so ``usage`` is the last one before the seal and its spelling is nowhere inside a text. Empty for a line
+    written before entries had it, and for one that is damaged, which ``verified`` finds.
+    """
+    end = max(0, len(line) - line.endswith(b"\n") - _SEAL_LENGTH)
+    if line.endswith(_NO_USAGE, 0, end):
+        return {}
+    start = line.rfind(_USAGE_KEY, 0, end)
+    if start < 0:
+        return {}
+    try:
+        return _USAGE.validate_json(line[start + len(_USAGE_KEY) : end])
+    except ValidationError:
+        # In a line of before it was a key of a payload.
+        return {}
+
+
+def attempt_in(line: bytes) -> str:
+    """``JournalEntry.attempt`` of a stored line, read off its start: canonical JSON sorts its keys.
+
+    Empty for a line that is damaged, which ``verified`` finds.
+    """
+    found = _ATTEMPT.match(line)
+    return found[1].decode("utf-8", "replace") if found is not None else ""
+
+
+def counts(attempts: Sequence[str], phase: str, position: int, attempt: str) -> bool:
+    """Whether a row can be its unit's result, or is only history; ``attempts`` are the journal's, by position.
+
+    At a committed position the journal decides, because the bank learnt from its attempt and everything after it
+    depends on that: a worker that had lost its lease may still store a result after the position was committed
+    empty (D9). Elsewhere, and where the entry is damaged, every row can.
+    """
+    return phase == "eval" or position >= len(attempts) or attempts[position] in ("", attempt)
 
 
 def verified(lines: Iterable[str], name: str) -> Iterator[JournalEntry]:

@@ -50,6 +50,18 @@ class PaceLimits(Frozen):
         """Whether there is a limit at all."""
         return (self.requests_per_minute, self.tokens_per_minute, self.max_in_flight) != (None, None, None)
 
+    def share(self, callers: int) -> PaceLimits:
+        """What one of ``callers`` that cannot ask the others may take; each may take the least there can be."""
+
+        def part(limit: int | None, least: int) -> int | None:
+            return None if limit is None else max(least, limit // callers)
+
+        return PaceLimits(
+            requests_per_minute=part(self.requests_per_minute, 2),
+            tokens_per_minute=part(self.tokens_per_minute, 2),
+            max_in_flight=part(self.max_in_flight, 1),
+        )
+
 
 class Pauses(Frozen):
     """How long everybody waits after a slow-down; a server's Retry-After may ask for more."""
@@ -110,7 +122,7 @@ class Pace:
     pausing: Pauses = field(default_factory=Pauses)
     paused_until: float = field(init=False, default=float("-inf"))
     pauses: int = field(init=False, default=0)
-    """Slow-downs since the last call that succeeded."""
+    """Slow-downs since the last call that was answered."""
     _entered_at: float = field(init=False, default=float("-inf"))
     _in_flight: dict[str, float] = field(init=False, default_factory=dict)
     _requests: Bucket | None = field(init=False, default=None)
@@ -130,6 +142,7 @@ class Pace:
         """
         if self._in_flight.get(call, now) > now:
             return 0.0
+        self._in_flight.pop(call, None)
         wait = self._wait_s(now)
         if wait > 0:
             return wait
@@ -141,19 +154,20 @@ class Pace:
         self._entered_at = now
         return 0.0
 
-    def leave(self, now: float, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+    def leave(self, now: float, call: str, tokens_beyond: int, slow_down: float | None, *, answered: bool) -> None:
         """``call`` ended and cost ``tokens_beyond`` more than was thought (less, where negative).
 
-        ``slow_down`` is None for a call that was answered; a server that said 429 or 503 gives what it asked for
-        in seconds, 0 where it asked for nothing. Callers that were refused together count as one slow-down. A call
-        that is not in changes nothing.
+        A server that said 429 or 503 gives ``slow_down``, what it asked for in seconds, 0 where it asked for
+        nothing; None for any other end. Callers that were refused together count as one slow-down. A call that was
+        ``answered`` ends the row of slow-downs, because the server does its work again; one that a timeout or a
+        server's error ended tells neither. A call that is not in changes nothing.
         """
         if self._in_flight.pop(call, None) is None:
             return
         if self._tokens is not None:
             self._tokens.take(tokens_beyond)
         if slow_down is None:
-            if now >= self.paused_until:
+            if answered and now >= self.paused_until:
                 self.pauses = 0
             return
         pause = min(slow_down, self.pausing.most_s)

@@ -161,8 +161,9 @@ class Projection:
                 f"{self.where}: it is at version {self.versions.head}, so it cannot be brought from"
                 f" {before.version} to {version}; open it again and project the bank from version 0"
             )
+        changes = after.changes_since(before).values()
         closed = []
-        for record, name, _ in _held_only_by(before, after):
+        for record, name, _ in (held for old, new in changes for held in _only(old, new)):
             key = self._open.get((record.id, name))
             if key is None:
                 raise JournalError(
@@ -175,7 +176,8 @@ class Projection:
                 PointKey(record.collection, record.id, name, version),
                 self.unit(vector, f"vector {name!r} of {record.id}"),
             )
-            for record, name, vector in _held_only_by(after, before)
+            for old, new in changes
+            for record, name, vector in _only(new, old)
         ]
         return Step(version, tuple(opened), tuple(closed))
 
@@ -232,16 +234,11 @@ def score_floor(min_similarity: float) -> float:
     return min_similarity - SLACK
 
 
-def _held_only_by(one: BankState, other: BankState) -> Iterator[tuple[Record, str, Vector]]:
-    """Every vector that ``one`` holds and ``other`` does not hold in the same place.
-
-    Successive states share unchanged records, so an unchanged one costs a look-up and an identity test.
-    """
-    for record in one.records.values():
-        twin = other.records.get(record.id)
-        if twin is record:
-            continue
-        same_place = twin is not None and twin.collection == record.collection
-        for name, vector in record.vectors.items():
-            if not (same_place and twin is not None and twin.vectors.get(name) == vector):
-                yield record, name, vector
+def _only(one: Record | None, other: Record | None) -> Iterator[tuple[Record, str, Vector]]:
+    """Every vector that ``one`` holds and ``other``, the same record at another version, does not."""
+    if one is None:
+        return
+    same_place = other is not None and other.collection == one.collection
+    for name, vector in one.vectors.items():
+        if not (same_place and other is not None and other.vectors.get(name) == vector):
+            yield one, name, vector

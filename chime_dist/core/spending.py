@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from chime_dist.core.duration import spelled
-from chime_dist.core.episode import Usage
+from chime_dist.core.episode import Role, Usage
 from chime_dist.core.frozen import Frozen
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 NEAR = 0.8
 """Share of a limit from which on it is worth a warning."""
@@ -52,17 +54,28 @@ def money(amount: float | None, currency: str) -> str:
     return "-" if amount is None else f"{amount_text(amount)} {currency}"
 
 
+Purpose = Literal["episodes", "commits", "prerequisites"]
+"""What a model was asked for: by an episode, by its commit at the bank, or before the runs began."""
+
+
 class Payer(NamedTuple):
-    """Who asked whom."""
+    """Who asked whom, and what for."""
 
     endpoint: str
     """A backbone's name, or ``embedder``."""
     role: str
+    purpose: Purpose = "episodes"
+
+
+def prerequisite_payer(backbone: str) -> Payer:
+    """Who asked for what is built before the runs: an executor, the one whose episodes rest on it."""
+    return Payer(backbone, Role.EXECUTOR.value, "prerequisites")
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Sums over all finished attempts of a launch, infra and history included, whichever driver ran them."""
+    """Sums over all finished attempts of a launch, infra and history included, over its commits, and over what was
+    built before its runs; whichever driver did it."""
 
     usage: Mapping[Payer, Usage]
     prices: Mapping[str, Price]
@@ -97,6 +110,12 @@ class Spent:
         """What one role spent on one endpoint; None where the price is not known."""
         price = self.prices.get(payer.endpoint)
         return None if price is None else cost(self.usage[payer], price)
+
+
+def add_usage(sums: dict[_Key, Usage], more: Iterable[tuple[_Key, Usage]]) -> None:
+    """Add up by key, in place."""
+    for key, used in more:
+        sums[key] = sums.get(key, Usage()) + used
 
 
 def tokens_of(usage: Usage) -> int:

@@ -15,8 +15,9 @@ from typing import Literal, Protocol
 from pydantic import Field, ValidationError
 
 from chime_dist.core.bank import BankState, Event, ItemId, Record
+from chime_dist.core.exact_search import Search, best, proposed
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.vector import Vector, at_least, similarities
+from chime_dist.core.vector import Vector, at_least
 from chime_dist.errors import JournalError
 
 RECORDS = "record"
@@ -145,14 +146,10 @@ def _node(state: BankState, task: str) -> str | None:
 
 
 def _edges(state: BankState, vector: Vector, params: GraphParams) -> tuple[Edge, ...]:
-    matrix = state.matrix(RECORDS, TASK_VECTOR)
-    nodes = [
-        Edge(node=item, sim=sim)
-        for item, sim in zip(matrix.ids, similarities(vector, matrix.rows), strict=True)
-        if state.records[item].payload.get("node") == item
-    ]
-    nearest = sorted(nodes, key=lambda edge: -edge.sim)[: params.edge_candidates]
-    return tuple(edge for edge in nearest if at_least(edge.sim, params.edge_similarity))
+    nodes = {item for item, record in state.records.items() if record.payload.get("node") == item}
+    asked = Search(RECORDS, TASK_VECTOR, vector, params.edge_candidates, params.edge_similarity)
+    nearest = best(state, asked, proposed(state, asked, nodes))
+    return tuple(Edge(node=found.record.id, sim=found.sim) for found in nearest)
 
 
 class Found(Protocol):

@@ -33,6 +33,7 @@ class BankOwner:
         meters: Meters | None = None,
     ) -> None:
         self._queue = queue
+        self._journal = journal
         self._store = store
         self._lanes = {
             run_id: Lane(launch, run_id, services, queue, journal, store, clock, outages, meters)
@@ -77,8 +78,9 @@ class BankOwner:
         return await self._lanes[run_id].state(version)
 
     async def digest(self, run_id: str) -> str:
-        """The state digest at the head."""
-        return self._lanes[run_id].head.digest()
+        """The state digest at the journal's head, which the journal may have told of before the lane has it."""
+        state = await self._lanes[run_id].state(await self._journal.head(run_id))
+        return state.digest()
 
     async def close(self) -> None:
         """Release the store."""

@@ -15,6 +15,7 @@ from chime_dist.core.text import is_visible
 from chime_dist.core.vector import Vector
 from chime_dist.engine.action import action_schema, json_action, native_action
 from chime_dist.engine.capture import Capture
+from chime_dist.engine.counting import CountedModels
 from chime_dist.errors import BackboneError
 from chime_dist.ports import Action, BankQuery, BankReader, Benchmark, Environment, Hit, Models, StepHook
 
@@ -38,11 +39,15 @@ class MeteredModels:
     def __init__(
         self, models: Models, session_id: str, deadline: Deadline, capture: Capture | None = None
     ) -> None:
-        self._models = models
+        self._models = CountedModels(models)
         self._capture = capture
         self._session_id = session_id
         self._deadline = deadline
-        self.usage: dict[str, Usage] = {}
+
+    @property
+    def usage(self) -> dict[str, Usage]:
+        """By role, so far."""
+        return self._models.usage
 
     async def turn(self, role: Role, turn: Turn) -> ChatReply:
         """One turn within what is left; raises AgentDeadlineError when nothing is, or BackboneError."""
@@ -54,14 +59,11 @@ class MeteredModels:
             if self._capture is not None:
                 self._capture.failed(role, turn, error)
             raise
-        self._count(role, reply.usage)
         return reply if self._capture is None else self._capture.replied(role, turn, reply)
 
     async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
         """Vectors of ``texts``; counted as one call of the embedder."""
-        vectors = await self._models.embed(texts, kind)
-        self._count(Role.EMBEDDER, Usage(calls=1, requests=1))
-        return vectors
+        return await self._models.embed(texts, kind)
 
     async def in_time(self, ask: Callable[[], Awaitable[T]], who: str) -> T:
         """The answer, at the latest a little after the deadline: what lives and does not answer must not hold a
@@ -76,9 +78,6 @@ class MeteredModels:
                 return await ask()
         except TimeoutError:
             raise UnansweredError(f"{who} did not answer within the episode's deadline") from None
-
-    def _count(self, role: Role, usage: Usage) -> None:
-        self.usage[role.value] = self.usage.get(role.value, Usage()) + usage
 
 
 class RunningEpisode:

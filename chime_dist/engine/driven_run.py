@@ -50,14 +50,15 @@ class DrivenRun:
     """Eval indexes not yet admitted, in order."""
     in_flight: dict[str, Unit] = field(default_factory=dict)
     evaluated: int = 0
-    committed_empty: int = 0
+    empty: set[int] = field(default_factory=set)
+    """Positions that were committed as infra."""
     mirror_fence: int = 0
     mirrored: int = 0
     """Entries that the mirror held when this driver began: as in the journal, they were compared."""
     digest_before: str | None = None
     finished: bool = False
     lost: str = ""
-    """Results that were there and are gone, in words."""
+    """Results that were there and are gone, in words; nothing more is done for such a run."""
 
     @property
     def waits(self) -> bool:
@@ -90,5 +91,5 @@ class DrivenRun:
             eval_total=len(self.plan.eval),
             in_flight=len(self.in_flight),
             # A position that was committed empty is settled, and has no final record.
-            outcomes={**settled, infra: settled.get(infra, 0) + self.committed_empty},
+            outcomes={**settled, infra: settled.get(infra, 0) + len(self.empty)},
         )

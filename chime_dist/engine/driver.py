@@ -7,7 +7,7 @@ when the run's last train position is. The least advanced run goes first, so tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Protocol
 
@@ -20,8 +20,8 @@ from chime_dist.core.window import Admission, InfraStreak
 from chime_dist.engine.control import Standing, Steering
 from chime_dist.engine.driven_run import DrivenRun, Progress, RunEnd
 from chime_dist.engine.plan import RunPlan
-from chime_dist.engine.resume import lost_rows
-from chime_dist.errors import JournalError
+from chime_dist.engine.resume import lost_rows, lost_words
+from chime_dist.errors import JournalError, RunDirectoryError
 from chime_dist.ports import Appended, Change, Clock, Journal, Queue, RecordStore
 
 log = structlog.get_logger()
@@ -147,7 +147,7 @@ class Driver:
 
     async def _owed(self, run: DrivenRun) -> bool:
         settled = await self._records.settled(run.plan.run_id)
-        run.lost = lost_rows(run.plan, run.admission.head, run.committed_empty, settled)
+        self._note_lost(run, settled)
         return bool(run.lost) or not run.finished or not settled.issuperset(run.plan.eval_keys())
 
     async def _report(self) -> None:
@@ -159,12 +159,11 @@ class Driver:
             return True
         if any(run.in_flight for run in self._runs.values()):
             return False
-        return self._ending is not None or all(
-            run.finished or self._is_cancelled(run) for run in self._runs.values()
-        )
+        return self._ending is not None or all(run.finished or self._is_left(run) for run in self._runs.values())
 
-    def _is_cancelled(self, run: DrivenRun) -> bool:
-        return run.plan.run_id in self._steering.cancelled
+    def _is_left(self, run: DrivenRun) -> bool:
+        """Whether nothing more is done for it: it was cancelled, or can never be complete."""
+        return bool(run.lost) or run.plan.run_id in self._steering.cancelled
 
     def _standing(self) -> Standing:
         return Standing(
@@ -174,7 +173,11 @@ class Driver:
 
     def _cancellations(self) -> str:
         cancelled = self._steering.cancelled
-        left = [f"{id_} by {cancelled[id_].by}" for id_, run in self._runs.items() if not run.finished]
+        left = [
+            f"{id_} by {cancelled[id_].by}"
+            for id_, run in self._runs.items()
+            if id_ in cancelled and not run.finished
+        ]
         return f"cancelled: {', '.join(left)}; `ctl revive` takes them up again" if left else ""
 
     async def _take_stock(self, run: DrivenRun) -> None:
@@ -186,17 +189,25 @@ class Driver:
         run.owed = [index for index, key in enumerate(plan.eval_keys()) if key not in run.settled]
         run.evaluated = len(plan.eval) - len(run.owed)
         await self._follow(run)
+        lost = self._note_lost(run, run.settled)
+        if lost and (plan.left_at is None or plan.left_at > lost[0]):
+            # Now, and not when the rest of it has been paid for.
+            raise RunDirectoryError(run.lost)
         await self._advance(run)
         head = run.admission.head
         log.info("run.opened", run=plan.run_id, head=head, total=plan.shape.total, owed=len(run.owed))
+
+    def _note_lost(self, run: DrivenRun, settled: Set[str]) -> list[int]:
+        head = run.admission.head
+        lost = lost_rows(run.plan, head, run.empty, settled)
+        run.lost = lost_words(run.plan.run_id, lost, head - len(run.empty)) if lost else ""
+        return lost
 
     async def _admit(self) -> None:
         free = self._steering.slots - sum(len(run.in_flight) for run in self._runs.values())
         while free > 0:
             waiting = [
-                run
-                for run in self._runs.values()
-                if run.waits and not self._is_cancelled(run) and self._has_room(run)
+                run for run in self._runs.values() if run.waits and not self._is_left(run) and self._has_room(run)
             ]
             if not waiting:
                 return
@@ -257,7 +268,7 @@ class Driver:
     async def _hand_out_again(self, run: DrivenRun) -> None:
         """See to the head's position where it was completed and the server has forgotten even that (D10)."""
         run_id, head = run.plan.run_id, run.admission.head
-        if head >= run.admission.next_position or self._ending is not None or self._is_cancelled(run):
+        if head >= run.admission.next_position or self._ending is not None or self._is_left(run):
             return
         unit = run.plan.train_unit(head)
         known = unit.key in run.in_flight or await self._queue.proposal(run_id, head) is not None
@@ -281,14 +292,15 @@ class Driver:
                     raise JournalError(f"run {run_id}: journal.jsonl refused position {position}: {answer.value}")
             entry = parse_line(line, f"journal of {run_id}, entry {position}")
             run.infra = run.infra.then(entry.outcome)
-            run.committed_empty += entry.outcome is Outcome.INFRA
+            if entry.outcome is Outcome.INFRA:
+                run.empty.add(position)
             faults.reached("driver.followed")
         run.admission = run.admission.committed(start + len(lines))
         await self._pause_if_held(run)
 
     async def _pause_if_held(self, run: DrivenRun) -> None:
         """Pause before one more position in a row is committed empty: the bank's owner holds it back as well."""
-        if not run.infra.at_the_edge or self._ending is not None or self._is_cancelled(run):
+        if not run.infra.at_the_edge or self._ending is not None or self._is_left(run):
             return
         proposal = await self._queue.proposal(run.plan.run_id, run.admission.head)
         if proposal is not None and run.infra.holds(proposal.outcome):

@@ -21,6 +21,7 @@ from chime_dist.core.journal import GENESIS, JournalEntry, verified
 from chime_dist.core.window import InfraStreak
 from chime_dist.engine.bank_answers import answer
 from chime_dist.engine.commits import Committing
+from chime_dist.engine.counting import CountedModels
 from chime_dist.engine.meters import Meters
 from chime_dist.engine.metrics import COMMIT_SECONDS
 from chime_dist.engine.outage import Outages
@@ -266,7 +267,10 @@ class Lane:
             raise JournalError(
                 f"run {self._run_id}: a proposal for position {proposal.position} lies at {self._head.version}"
             )
-        events = () if proposal.empty_reason else await self._events(committing)
+        # Anew for every commit, and in the entry alone: what an owner used that dies before its append is known to
+        # nobody, so a commit that another one does again counts once.
+        models = CountedModels(self._services.models)
+        events = () if proposal.empty_reason else await self._events(committing, models)
         return JournalEntry(
             position=proposal.position,
             task=proposal.task,
@@ -280,18 +284,20 @@ class Lane:
             read_version=proposal.read_version,
             committed_at=self._clock.now().isoformat(),
             empty_reason=proposal.empty_reason,
+            usage=models.usage,
         )
 
-    async def _events(self, committing: Committing) -> tuple[Event, ...]:
+    async def _events(self, committing: Committing, models: Models) -> tuple[Event, ...]:
         prepared = committing.prepared(self._head)
         if not prepared.requests:
             return prepared.events
-        replies = await asyncio.gather(*(self._answer(committing, request) for request in prepared.requests))
+        answers = (self._answer(committing, request, models) for request in prepared.requests)
+        replies = await asyncio.gather(*answers)
         return committing.finished(self._head, replies)
 
-    async def _answer(self, committing: Committing, request: CommitRequest) -> CommitReply:
+    async def _answer(self, committing: Committing, request: CommitRequest, models: Models) -> CommitReply:
         """The method's answer; an outage is waited out, and only a model that is up can be given up on."""
-        attempts, models = 0, self._services.models
+        attempts = 0
         while attempts < ANSWER_ATTEMPTS:
             attempts += 1
             try:

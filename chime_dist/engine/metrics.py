@@ -43,7 +43,7 @@ def _histogram(name: str, help: str, buckets: tuple[float, ...], *labels: str) -
     return Metric(f"chime_dist_{name}_seconds", "histogram", help, labels, buckets)
 
 
-# Counted from the rows on disk: exact, whatever died meanwhile, and over all resumes.
+# Counted from the rows and journals on disk: exact, whatever died meanwhile, and over all resumes.
 EPISODES = _counter(
     "episodes",
     "Finished attempts, one per row; final is false for an infra attempt that may be tried again",
@@ -52,10 +52,11 @@ EPISODES = _counter(
 EPISODE_SECONDS = _histogram("episode", "Duration of finished attempts, gate included", CALLS_S, "run", "phase")
 REDELIVERED = _counter("redelivered_episodes", "Finished attempts whose delivery was not the first", "run")
 GATE_ERRORS = _counter("gate_errors", "Scored train episodes of which nothing was learnt", "run")
-MODEL_CALLS = _counter("model_calls", "Model turns of finished attempts", "run", "role", "backbone")
+MODEL_CALLS = _counter("model_calls", "Model turns of finished attempts and of commits", "run", "role", "backbone")
 MODEL_RETRIES = _counter("model_retries", "Requests beyond the first of a turn", "run", "role", "backbone")
 MODEL_TOKENS = _counter(
-    "model_tokens", "Tokens of finished attempts: prompt, completion, and cached, which is a part of prompt",
+    "model_tokens",
+    "Tokens of finished attempts and of commits: prompt, completion, and cached, which is a part of prompt",
     *("run", "role", "backbone", "kind"),
 )  # fmt: skip
 

@@ -80,7 +80,10 @@ class Outages:
                     log.error("outage.began", run=run_id, reason=str(error))
                     if self._meters is not None:
                         self._meters.add(OUTAGES, run_id)
-                    self._waits[run_id] = asyncio.create_task(self._until_over(run_id, models))
+                    wait = asyncio.create_task(self._until_over(run_id, models))
+                    # Also where it is cancelled before it began.
+                    wait.add_done_callback(lambda _: self._waits.pop(run_id))
+                    self._waits[run_id] = wait
             else:
                 return False
         wait = self._waits[run_id]
@@ -101,21 +104,18 @@ class Outages:
 
     async def _until_over(self, run_id: str, models: Probed) -> None:
         began, pause_s = self._clock.monotonic(), LONGEST_PAUSE_S / 30
-        try:
-            while True:
-                await self._clock.sleep(pause_s * (0.5 + self._uniform()))
-                try:
-                    await models.probe(PROBE_BUDGET_S)
-                except (BackboneError, EmbeddingError) as error:
-                    lasted = self._clock.monotonic() - began
-                    if lasted > self._patience_s:
-                        raise OutageError(
-                            f"run {run_id}: its models have not answered for {lasted:.0f} s ({error}). "
-                            "Bring the backbone back, then resume the launch"
-                        ) from error
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                else:
-                    log.info("outage.ended", run=run_id, lasted_s=round(self._clock.monotonic() - began, 1))
-                    return
-        finally:
-            del self._waits[run_id]
+        while True:
+            await self._clock.sleep(pause_s * (0.5 + self._uniform()))
+            try:
+                await models.probe(PROBE_BUDGET_S)
+            except (BackboneError, EmbeddingError) as error:
+                lasted = self._clock.monotonic() - began
+                if lasted > self._patience_s:
+                    raise OutageError(
+                        f"run {run_id}: its models have not answered for {lasted:.0f} s ({error}). "
+                        "Bring the backbone back, then resume the launch"
+                    ) from error
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                log.info("outage.ended", run=run_id, lasted_s=round(self._clock.monotonic() - began, 1))
+                return

@@ -19,8 +19,8 @@ from chime_dist.ports import BankQuery, BankReader, Hit
 log = structlog.get_logger()
 
 MOST_COMPONENTS = 2**27
-"""Vector components that the copies of one process may hold together; each takes 4 bytes in the records and 8 more
-once it was searched, so about 1.5 GB. One bank of 4,000 memories with two vectors of 1,024 dimensions is a
+"""Vector components that the copies of one process may hold together; each takes 4 bytes in the records and 4 more
+once it was searched, so about 1 GB. One bank of 4,000 memories with two vectors of 1,024 dimensions is a
 sixteenth."""
 IDLE_READS = 1_000
 """A copy that was not asked for during this many reads makes room for another."""

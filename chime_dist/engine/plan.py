@@ -20,6 +20,8 @@ class RunPlan:
     """Task ids of the eval split."""
     pools: tuple[str, ...] = ()
     """What its episodes share with other runs and may be capped: ``benchmark:NAME``, ``backbone:NAME``."""
+    left_at: int | None = None
+    """The first position at which a fork left it; None where none did."""
 
     def train_unit(self, position: int) -> Unit:
         """The unit of a 0-based train position, counted across epochs."""

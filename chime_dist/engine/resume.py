@@ -6,13 +6,13 @@ a crash one may be ahead; if they differ in any shared line there is no truth le
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import zip_longest
 
 import structlog
 
 from chime_dist import faults
-from chime_dist.core.episode import Outcome
+from chime_dist.core.episode import unit_key
 from chime_dist.core.journal import verified
 from chime_dist.engine.plan import RunPlan
 from chime_dist.errors import JournalError
@@ -60,26 +60,45 @@ async def _extend(run_id: str, target: Journal, lines: list[str], start: int) ->
     log.warning("journal.extended", run=run_id, journal=type(target).__name__, start=start, head=len(lines))
 
 
-def lost_rows(plan: RunPlan, head: int, empty: int, settled: Set[str]) -> str:
-    """What is missing of committed positions, in words; empty where nothing is. Nothing will ever run them again.
+def lost_rows(plan: RunPlan, head: int, empty: Set[int], settled: Set[str]) -> list[int]:
+    """Committed positions that have an outcome and no final row of their attempt, in order. Nothing will ever run
+    them again.
 
-    ``head`` positions are committed, ``empty`` of them as infra, which leaves no final record; ``settled`` are the
-    keys of units that have one.
+    ``head`` positions are committed, those of ``empty`` as infra; ``settled`` are the keys of units with a final
+    row that counts.
     """
-    lost = [unit.position for unit in map(plan.train_unit, range(head)) if unit.key not in settled]
-    if len(lost) <= empty:
-        return ""
+    return [
+        position
+        for position in range(head)
+        if position not in empty and unit_key(plan.run_id, "train", 0, position) not in settled
+    ]
+
+
+def lost_words(run_id: str, lost: Sequence[int], scored: int) -> str:
+    """The ``lost`` of ``scored`` positions that were committed with an outcome, and what can be done."""
     return (
-        f"{plan.run_id}: {head - empty} train positions were committed with an outcome, and episodes.jsonl has a"
-        f" final row of {head - len(lost)}; the first without one is {lost[0]}. Restore the file from a backup, or"
-        f" fork the run there: `ctl requeue --fork-at {lost[0]}`"
+        f"{run_id}: {scored} train positions were committed with an outcome, and episodes.jsonl has a"
+        f" final row of {scored - len(lost)}; the first without one is {lost[0]}. Restore the file from a backup,"
+        f" or fork the run there: `ctl requeue --fork-at {lost[0]}`"
     )
 
 
-async def drop_infra(queue: Queue, run_id: str, head: int, window: int) -> None:
-    """Forget proposals of infra positions that are not committed yet: a resume tries them again."""
+async def drop_unbacked(queue: Queue, run_id: str, head: int, window: int, attempts: Mapping[int, str]) -> None:
+    """Forget proposals that are not committed yet and have no row in the run directory: they are run again.
+
+    ``attempts`` are those of final rows at positions from ``head`` on. A worker stores its row before it
+    completes, so a proposal of any other attempt comes from a directory that is not this one (a copy of it that
+    was resumed, this one before a backup was put back), or ended infra, which a resume tries again. Were it
+    committed, the row would be one attempt's and what the bank learnt another's.
+    """
     for position in range(head, head + window):
         proposal = await queue.proposal(run_id, position)
-        if proposal is not None and proposal.outcome is Outcome.INFRA:
+        if proposal is not None and proposal.attempt != attempts.get(position):
             await queue.forget(run_id, position)
-            log.info("position.owed_again", run=run_id, position=position, reason=proposal.empty_reason)
+            log.info(
+                "position.owed_again",
+                run=run_id,
+                position=position,
+                attempt=proposal.attempt,
+                reason=proposal.empty_reason,
+            )

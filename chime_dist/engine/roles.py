@@ -15,12 +15,11 @@ from chime_dist.core.deadline import Deadline
 from chime_dist.core.episode import Role
 from chime_dist.core.model_call import ChatReply, ChatRequest, Turn
 from chime_dist.core.trimming import estimated_tokens, without, without_half
-from chime_dist.core.vector import Vector
 from chime_dist.engine.meters import Meters
 from chime_dist.engine.metrics import MODEL_ERRORS, TURN_SECONDS
 from chime_dist.engine.prompting import PromptLibrary
 from chime_dist.errors import BackboneError
-from chime_dist.ports import Backbone, Embedder
+from chime_dist.ports import Backbone, Embedded, Embedder
 
 log = structlog.get_logger()
 
@@ -115,7 +114,7 @@ class RunModels:
         """See ``ports.Models``."""
         return await self._roles[role].turn(turn, session_id, budget_s)
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """See ``ports.Models``."""
         return await self._embedder.embed(texts, kind)
 

@@ -13,7 +13,16 @@ and a ``Turn`` names them ``METHOD/NAME``; see ``engine.prompting``. The README 
 from __future__ import annotations
 
 from chime_dist.core.task import TaskView
-from chime_dist.ports.bank import BankQuery, BankReader, BankStore, Embedder, EmbedderFingerprint, Hit, Namespace
+from chime_dist.ports.bank import (
+    BankQuery,
+    BankReader,
+    BankStore,
+    Embedded,
+    Embedder,
+    EmbedderFingerprint,
+    Hit,
+    Namespace,
+)
 from chime_dist.ports.benchmark import (
     Action,
     Ask,
@@ -53,6 +62,7 @@ __all__ = [
     "CommitRequest",
     "Completed",
     "DriverToken",
+    "Embedded",
     "Embedder",
     "EmbedderFingerprint",
     "Environment",

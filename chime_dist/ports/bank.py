@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
 from chime_dist.core.bank import BankState, Record
@@ -20,6 +20,15 @@ class EmbedderFingerprint(Frozen):
     distance: Literal["cosine"] = "cosine"
 
 
+class Embedded(list[Vector]):
+    """Vectors in the order of their texts, and what asking for them used. Travels between processes whole."""
+
+    def __init__(self, vectors: Iterable[Vector] = (), prompt_tokens: int = 0) -> None:
+        super().__init__(vectors)
+        self.prompt_tokens = prompt_tokens
+        """Tokens that a server read for them, as far as it told; 0 without one, and where a cache answered."""
+
+
 class Embedder(Protocol):
     """Texts to vectors."""
 
@@ -28,7 +37,7 @@ class Embedder(Protocol):
         """What vectors of this embedder may be compared with."""
         ...
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """One finite, non-zero vector of ``dim`` per text, in order.
 
         One text's vector never depends on its batch mates. Raises EmbeddingError (empty text, non-finite

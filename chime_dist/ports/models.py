@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from chime_dist.core.episode import Role
 from chime_dist.core.model_call import ChatReply, ChatRequest, Turn
-from chime_dist.core.vector import Vector
+from chime_dist.ports.bank import Embedded
 
 
 class Backbone(Protocol):
@@ -32,7 +32,7 @@ class Models(Protocol):
         """Render, call, normalise. Raises BackboneError."""
         ...
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """See Embedder."""
         ...
 
@@ -42,7 +42,10 @@ class Models(Protocol):
 
 
 class Pacer(Protocol):
-    """Who may call one backbone now: its limits, and a pause that everybody keeps. See ``core.pacing``."""
+    """Who may call one backbone now: its limits, and a pause that everybody keeps. See ``core.pacing``.
+
+    No result depends on it, so it fails no call: where the others who keep it cannot be asked, it goes on without.
+    """
 
     async def enter(self, call: str, tokens: int, lasts_s: float) -> float:
         """0 lets ``call`` in; anything else is how many seconds to wait before asking again.
@@ -52,9 +55,10 @@ class Pacer(Protocol):
         """
         ...
 
-    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None, *, answered: bool) -> None:
         """``call`` ended and cost so many tokens more than thought.
 
         ``slow_down`` is None unless the server asked everybody to wait: then the seconds it named, or 0.
+        ``answered`` tells a reply from an end that says nothing about how busy the server is.
         """
         ...

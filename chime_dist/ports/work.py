@@ -42,10 +42,17 @@ class Change(Frozen):
 
 
 class Queue(Protocol):
-    """The durable work queue of one launch."""
+    """The durable work queue of one launch.
 
-    async def reset(self) -> None:
-        """Start a driver's turn: no unit is admitted, every older lease is void; proposals stay."""
+    A process that has another turn than the newest gets TurnOverError wherever it would change something, and from
+    ``outstanding`` and ``changes``, so that it ends.
+    """
+
+    async def reset(self) -> str:
+        """Begin a driver's turn: no unit is admitted, every older lease is void; proposals stay.
+
+        Returns the turn's name, for those who work for this driver; no other turn of the launch ever has it.
+        """
         ...
 
     async def admit(self, unit: Unit) -> bool:
@@ -131,7 +138,10 @@ class Journal(Protocol):
     """One append-only list of sealed lines per run, with a fence. See ``core.journal``."""
 
     async def take_fence(self, run_id: str) -> int:
-        """A number greater than every one given before for this run; older owners can append no more."""
+        """A number greater than every one given before for this run; older owners can append no more.
+
+        Raises TurnOverError, as ``append`` does, in a process whose driver was replaced.
+        """
         ...
 
     async def append(self, run_id: str, fence: int, position: int, line: str) -> Appended:

@@ -7,13 +7,14 @@ whether memory was online or frozen (H4).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from chime_dist.core.aggregate import Tally, mean, mean_of_cells, percent
 from chime_dist.core.comparison import LEVEL, RESAMPLES, SEED
+from chime_dist.core.episode import Usage
 from chime_dist.core.paper import PAPER
 from chime_dist.errors import ConfigError
-from chime_dist.report.charges import by_endpoint, charge, spent_by
+from chime_dist.report.charges import by_endpoint, by_launch, by_purpose, charge, spent
 from chime_dist.report.comparing import compared
 from chime_dist.report.counting import CountedRun, count_run
 from chime_dist.report.document import (
@@ -30,8 +31,11 @@ from chime_dist.report.results import RunResults
 from chime_dist.report.rows import build_row
 
 
-def build_report(runs: Sequence[RunResults], options: ReportOptions) -> Report:
-    """Rows come in the order in which their first run is given.
+def build_report(
+    runs: Sequence[RunResults], options: ReportOptions, prerequisites: Mapping[str, Usage] | None = None
+) -> Report:
+    """Rows come in the order in which their first run is given. ``prerequisites`` is by backbone what was used for
+    building what episodes rest on.
 
     An average over incomplete orderings is left out (None) and explained in ``problems``, unless
     ``options.partial``. Raises RunDirectoryError for stale, doubled or foreign records, ConfigError for no runs,
@@ -46,16 +50,17 @@ def build_report(runs: Sequence[RunResults], options: ReportOptions) -> Report:
         groups.setdefault(key, []).append(count_run(run, options))
     rows = tuple(build_row(members, options) for members in groups.values())
     comparisons = compared(rows, tuple(groups.values()), options)
-    spent = spent_by(((run, record) for run in runs for record in run.records), options.prices)
+    everything = spent(by_launch(runs, prerequisites or {}), options.prices)
     return Report(
         options=options,
         rows=rows,
         averages=_averages([row for row in rows if not row.forked], options),
         comparisons=comparisons,
-        spent=by_endpoint(spent),
-        total=charge(spent),
+        spent=by_endpoint(everything),
+        purposes=by_purpose(everything),
+        total=charge(everything),
         problems=tuple(problem for row in rows for problem in _problems(row, options)),
-        notes=(*_notes(rows, options), *_notes_on_comparisons(comparisons, options)),
+        notes=(*_notes(rows, options), *notes_on_comparisons(comparisons, options)),
     )
 
 
@@ -152,10 +157,11 @@ def _notes(rows: Sequence[Row], options: ReportOptions) -> Iterator[str]:
         )
     yield (
         "Calls, tokens and durations are those of the attempt that counts; attempts before it are not in them. Per"
-        " success they are the sums over all episodes, solved or not, and without the embedder's."
+        " success they are the sums over all episodes, solved or not, and without the embedder's. At commits is"
+        " what the bank asked at a position's turn, such as merges: it comes on top of the episodes' own."
     )
     yield from _notes_on_costs(options)
-    left_out = sum(cost.left_out for row in rows for cost in row.cost.values())
+    left_out = sum(cost.left_out for row in rows for _, cost in row.spending)
     yield f"Observations left out of prompts that were too long: {left_out} in all."
     if any(row.growth for row in rows):
         yield (
@@ -167,18 +173,20 @@ def _notes(rows: Sequence[Row], options: ReportOptions) -> Iterator[str]:
 
 def _notes_on_costs(options: ReportOptions) -> Iterator[str]:
     yield (
-        "Spent by the launch is the sum over all attempts, those that were tried again included; calls outside"
-        " episodes are not in it."
+        "Spent by the launch is the sum over all attempts, those that were tried again included, over what the"
+        " bank's commits asked, and over what was built before the runs; probes of whether a model answers are not"
+        " in it."
     )
     if options.currency is not None:
         yield (
             f"Costs are in {options.currency}, at the prices that the launch knows now, of the tokens that were"
-            " reported; embedders report none. - is a cost that is not known, because an endpoint without a price"
+            " reported. - is a cost that is not known, because an endpoint without a price"
             " (cluster.endpoints.NAME.price) answered. Per success the unsolved episodes are paid for too."
         )
 
 
-def _notes_on_comparisons(comparisons: Sequence[Paired], options: ReportOptions) -> Iterator[str]:
+def notes_on_comparisons(comparisons: Sequence[Paired], options: ReportOptions) -> Iterator[str]:
+    """How to read them; nothing where there are none."""
     if not comparisons:
         return
     made = len(comparisons)

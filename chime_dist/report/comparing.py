@@ -23,7 +23,7 @@ def compared(
     """Every comparison that the options ask for, eval before train; ``members`` are the runs of each row.
 
     Only rows of one benchmark and backbone that were measured alike are compared, and forks never. Raises
-    ConfigError for a method that no row has.
+    ConfigError for a method that no row has, and for one with itself where it has one setting.
     """
     chosen = list(_chosen(rows, options))
     return tuple(
@@ -51,6 +51,8 @@ def _chosen(rows: Sequence[Row], options: ReportOptions) -> Iterator[tuple[int, 
                 f"{options.directory} has no method {name!r} to compare; it has {', '.join(map(repr, methods))}"
             )
     one, other = options.compare
+    if one == other and all(sum(rows[index].method == one for index in group) < 2 for group in groups.values()):
+        raise ConfigError(f"{options.directory} has {one!r} in one setting only; compare it with another method")
     for group in groups.values():
         for first in (index for index in group if rows[index].method == one):
             for second in (index for index in group if rows[index].method == other):

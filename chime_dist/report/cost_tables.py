@@ -7,9 +7,11 @@ from fractions import Fraction
 
 from chime_dist.core.aggregate import rounded
 from chime_dist.core.episode import EndReason, Role
-from chime_dist.core.spending import tokens_of
+from chime_dist.core.spending import Purpose, tokens_of
 from chime_dist.report.document import Charge, CostLine, Report
 from chime_dist.report.layout import NOTHING, Label, Table, amount, rate
+
+_NOT_EPISODES: Mapping[Purpose, str] = {"commits": "of it at commits", "prerequisites": "of it for prerequisites"}
 
 
 def per_success(report: Report, labels: Sequence[Label]) -> Table:
@@ -17,7 +19,7 @@ def per_success(report: Report, labels: Sequence[Label]) -> Table:
     priced = bool(report.options.prices)
     rows = []
     for label, row in zip(labels, report.rows, strict=True):
-        for phase, cost in row.cost.items():
+        for phase, cost in row.spending:
             spent = (cost.asked.calls, cost.asked.prompt_tokens, cost.asked.completion_tokens)
             per = (rounded(Fraction(n, cost.successes), 1) if cost.successes else NOTHING for n in spent)
             paid = [amount(cost.cost_per_success)] if priced else []
@@ -41,8 +43,10 @@ def by_role(report: Report, labels: Sequence[Label]) -> Table:
     """What was asked of which role."""
     rows: list[tuple[str, ...]] = []
     for label, row in zip(labels, report.rows, strict=True):
-        for phase, cost in row.cost.items():
-            episodes = (str(cost.episodes), f"{cost.mean_duration_s:.1f}")
+        for phase, cost in row.spending:
+            episodes = (NOTHING, NOTHING)
+            if isinstance(cost, CostLine):
+                episodes = (str(cost.episodes), f"{cost.mean_duration_s:.1f}")
             if not cost.usage:
                 rows.append((*label, phase, NOTHING, *episodes, "0", "0", "0", "0", "0"))
             for role, spent in cost.usage.items():
@@ -87,7 +91,7 @@ def costs(report: Report, labels: Sequence[Label]) -> Table:
     )
     rows: list[tuple[str, ...]] = []
     for label, row in zip(labels, report.rows, strict=True):
-        for phase, cost in row.cost.items():
+        for phase, cost in row.spending:
             for role, spent in cost.usage.items():
                 paid = cost.costs[role]
                 per = None if paid is None or not cost.successes else paid / cost.successes
@@ -108,16 +112,16 @@ def costs(report: Report, labels: Sequence[Label]) -> Table:
 
 
 def spent(report: Report) -> Table:
-    """What the whole launch asked of each endpoint, whatever came of it."""
+    """What the whole launch asked of each endpoint, whatever came of it, and what of it was not for episodes."""
+    charges = {**report.spent, "all": report.total}
+    charges |= {name: report.purposes[key] for key, name in _NOT_EPISODES.items() if key in report.purposes}
     return Table(
-        title="Spent by the launch, all attempts",
+        title="Spent by the launch, in all",
         header=(
             *("Answered by", "Calls", "Requests"),
             *("Prompt tokens", "of them cached", "Completion tokens", "Cost"),
         ),
-        rows=tuple(_charged(name, found) for name, found in {**report.spent, "all": report.total}.items())
-        if report.spent
-        else (),
+        rows=tuple(_charged(name, found) for name, found in charges.items()) if report.spent else (),
         names=1,
     )
 
@@ -164,7 +168,7 @@ def left_out(report: Report, labels: Sequence[Label]) -> Table:
     rows = [
         (*label, phase, role, str(spent.left_out), str(spent.calls))
         for label, row in zip(labels, report.rows, strict=True)
-        for phase, cost in row.cost.items()
+        for phase, cost in row.spending
         for role, spent in cost.usage.items()
         if spent.left_out
     ]

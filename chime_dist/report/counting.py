@@ -26,7 +26,7 @@ class CountedRun:
 def count_run(run: RunResults, options: ReportOptions) -> CountedRun:
     """Raises RunDirectoryError for rows that are stale, doubled or another run's, JournalError where the bank
     changed during eval."""
-    counted = sorted(counted_rows(run.records).values(), key=lambda row: row.unit.position)
+    counted = sorted(counted_rows(run.records, run.attempts).values(), key=lambda row: row.unit.position)
     for row in counted:
         if row.unit.run_id != run.run_id:
             raise RunDirectoryError(f"{run.run_id}: its records hold {row.unit.key}, which is of another run")
@@ -64,7 +64,7 @@ def _epochs(run: RunResults, train: tuple[EpisodeRecord, ...]) -> list[Tally]:
 
 def _committed_empty(run: RunResults, train: tuple[EpisodeRecord, ...], epoch: int) -> int:
     return sum(
-        row.outcome is Outcome.INFRA and row.unit.epoch == epoch and row.unit.position < run.committed
+        row.outcome is Outcome.INFRA and row.unit.epoch == epoch and row.unit.position < len(run.attempts)
         for row in train
     )
 

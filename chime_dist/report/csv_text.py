@@ -23,7 +23,7 @@ def to_csv(report: Report) -> str:
 
 
 def spent_to_csv(report: Report) -> str:
-    """A header, a line for each endpoint that was asked, and one for ``all``: every attempt of the launch."""
+    """A header, a line for each endpoint that was asked, and one for ``all``: everything that the launch spent."""
     charges = {**report.spent, "all": report.total}
     lines: list[dict[str, object]] = [
         {
@@ -123,6 +123,14 @@ def _fields(row: Row, report: Report) -> dict[str, object]:
             f"{phase}_cost_per_success": cost and cost.cost_per_success,
             f"{phase}_cost_by_role": canonical_json(cost.costs) if cost else None,
         }
+    commits = row.at_commits
+    asked = commits.usage.values() if commits else ()
+    fields |= {
+        "commit_calls": sum(spent.calls for spent in asked),
+        "commit_prompt_tokens": sum(spent.prompt_tokens for spent in asked),
+        "commit_completion_tokens": sum(spent.completion_tokens for spent in asked),
+        "commit_cost": commits and commits.cost,
+    }
     fields["currency"] = report.options.currency
     for quarter in QUARTERS:
         sizes = [grown.sizes[f"{quarter}%"] for grown in row.growth]

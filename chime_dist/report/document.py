@@ -13,10 +13,13 @@ from chime_dist.core.aggregate import Average, Denominator, Tally, TrainMetric
 from chime_dist.core.comparison import Comparison
 from chime_dist.core.episode import EndReason, Outcome, Role, Usage
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.spending import Price
+from chime_dist.core.spending import Price, Purpose
 from chime_dist.report.results import FORKED, BankPoint
 
 Phase = Literal["train", "eval"]
+
+AT_COMMITS = "train, at commits"
+"""What commits spent, among the phases of a row."""
 
 EvalMemory = Literal["frozen", "unverified", "none"]
 """Memory during eval: proven unchanged by the bank's digests, frozen by protocol but with no digests to prove it,
@@ -104,24 +107,18 @@ class GateLine(Frozen):
         return Fraction(self.errors, ran) if ran else None
 
 
-class CostLine(Frozen):
-    """What the attempts that count cost in one phase, all orderings together."""
+class Costs(Frozen):
+    """What model calls cost, all orderings together."""
 
     episodes: int
     successes: int = Field(ge=0)
-    """Of them; what a success cost is everything that was spent over these."""
-    mean_duration_s: float
-    """Mean seconds per episode; queueing is not in it."""
+    """Of the episodes; what a success cost is everything that was spent over these."""
     usage: dict[str, Usage]
     """By role."""
     costs: dict[str, float | None]
     """Likewise, in the report's currency; None where the price of who answered is not known."""
     cost: float | None
     """Of all roles; None where tokens were used whose price is not known, or no price is."""
-    ends: dict[EndReason, int]
-    """Episodes by how they ended, infra reasons among them."""
-    flags: dict[str, int]
-    """Episodes by what the benchmark remarked on the way (``EpisodeRecord.flags``); one may have several."""
 
     @property
     def asked(self) -> Usage:
@@ -137,6 +134,22 @@ class CostLine(Frozen):
     def left_out(self) -> int:
         """Observations that were left out of prompts because they were too long (R36)."""
         return sum(spent.left_out for spent in self.usage.values())
+
+
+class CostLine(Costs):
+    """What the attempts that count cost in one phase."""
+
+    mean_duration_s: float
+    """Mean seconds per episode; queueing is not in it."""
+    ends: dict[EndReason, int]
+    """Episodes by how they ended, infra reasons among them."""
+    flags: dict[str, int]
+    """Episodes by what the benchmark remarked on the way (``EpisodeRecord.flags``); one may have several."""
+
+
+class CommitCosts(Costs):
+    """What the bank asked when train episodes were committed, on top of what these asked themselves; those that a
+    fork copied are not in it."""
 
 
 class Growth(Frozen):
@@ -169,6 +182,8 @@ class Row(Frozen):
     """By collection; empty without a bank, and while no checkpoint was reached."""
     cost: dict[Phase, CostLine]
     """Absent for a phase without a finished episode."""
+    at_commits: CommitCosts | None = None
+    """None where no commit asked anything."""
 
     @property
     def scores(self) -> dict[str, Score]:
@@ -189,6 +204,16 @@ class Row(Frozen):
         if self.epochs:
             empty |= {"train epoch 1": line.empty_first, f"train epoch {self.epochs}": line.empty_selected}
         return empty
+
+    @property
+    def spending(self) -> tuple[tuple[str, Costs], ...]:
+        """All that was spent for it, named, in reading order: its phases, and its commits after train."""
+        named: dict[str, Costs | None] = {
+            "train": self.cost.get("train"),
+            AT_COMMITS: self.at_commits,
+            "eval": self.cost.get("eval"),
+        }
+        return tuple((name, cost) for name, cost in named.items() if cost is not None)
 
     @property
     def forked(self) -> bool:
@@ -270,7 +295,10 @@ class Report(Frozen):
     comparisons: tuple[Paired, ...]
     """Every one that was made; none with fewer than two methods."""
     spent: dict[str, Charge]
-    """By endpoint, over every attempt of every run, also those that were tried again."""
+    """By endpoint, over every attempt of every run, also those that were tried again, over all commits and over
+    what was built before the runs."""
+    purposes: dict[Purpose, Charge]
+    """The same by what it was for."""
     total: Charge
     """Over all endpoints."""
     problems: tuple[Problem, ...]

@@ -21,6 +21,8 @@ def to_json(report: Report) -> str:
         dumped["complete"] = row.complete
         for phase, cost in row.cost.items():
             dumped["cost"][phase]["cost_per_success"] = cost.cost_per_success
+        if row.at_commits is not None:
+            dumped["at_commits"]["cost_per_success"] = row.at_commits.cost_per_success
         rate = row.gate.error_rate
         dumped["gate"]["error_rate"] = None if rate is None else str(rate)
         for name, score in row.scores.items():

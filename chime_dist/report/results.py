@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from chime_dist.core.episode import EpisodeRecord
+from chime_dist.core.episode import EpisodeRecord, Usage
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.spending import Payer
+from chime_dist.core.spending import Payer, Purpose
 
 FORKED = "forked_from"
 """The deviation of a run that nobody planned: it left another one at a train position. Such runs are rows of their
@@ -54,10 +54,15 @@ class RunResults(Frozen):
     eval_size: int = Field(ge=0)
     eval_version: int = Field(ge=0)
     """The bank version whose eval episodes are reported; others (R47) are left out."""
-    committed: int = Field(default=0, ge=0)
-    """Train positions in the journal: those of them that ended infra stay so."""
+    attempts: tuple[str, ...] = ()
+    """Of the train positions in the journal, in order; empty for a damaged entry. Rows of other attempts at these
+    positions are history, and those that ended infra stay so (D9)."""
     records: tuple[EpisodeRecord, ...] = ()
     """Rows of episodes.jsonl in file order, attempts that were tried again included."""
+    at_commits: dict[str, Usage] = {}
+    """By role, what the requests of its commits used; of a fork those from ``forked_at`` on."""
+    forked_at: int = Field(default=0, ge=0)
+    """Train positions before it are copies of another run's: that one has paid for them."""
     has_bank: bool = True
     """False for a method without state."""
     bank_size: int | None = None
@@ -69,6 +74,6 @@ class RunResults(Frozen):
     bank_digest_after_eval: str | None = None
     """State digest when eval was over; None where it was not taken. R5: the same as before."""
 
-    def asked(self, role: str) -> Payer:
+    def asked(self, role: str, purpose: Purpose = "episodes") -> Payer:
         """Whom a role of this run asks."""
-        return Payer(self.endpoints.get(role, self.backbone), role)
+        return Payer(self.endpoints.get(role, self.backbone), role, purpose)

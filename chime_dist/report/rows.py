@@ -6,14 +6,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from math import fsum
+from typing import Any
 
 from chime_dist.core.aggregate import Tally, average, mean
 from chime_dist.core.checkpoint import checkpoints
 from chime_dist.core.episode import EpisodeRecord, Outcome
+from chime_dist.core.spending import Spent
 from chime_dist.errors import ConfigError
-from chime_dist.report.charges import spent_by
+from chime_dist.report.charges import by_commits, by_episodes, spent
 from chime_dist.report.counting import CountedRun
-from chime_dist.report.document import CostLine, GateLine, Growth, Phase, ReportOptions, Row, RunLine, Score
+from chime_dist.report.document import (
+    CommitCosts,
+    CostLine,
+    Costs,
+    GateLine,
+    Growth,
+    Phase,
+    ReportOptions,
+    Row,
+    RunLine,
+    Score,
+)
 from chime_dist.report.results import RunResults
 
 
@@ -30,7 +43,9 @@ def build_row(members: Sequence[CountedRun], options: ReportOptions) -> Row:
         "eval": [row for member in members for row in member.eval],
     }
     cost = {phase: _cost(rows, first, options) for phase, rows in phases.items() if rows}
-    asking = sorted({role for line in cost.values() for role in line.usage})
+    at_commits = _at_commits([member.run for member in members], phases["train"], options)
+    lines_of_cost: list[Costs] = [*cost.values(), *([at_commits] if at_commits else [])]
+    asking = sorted({role for line in lines_of_cost for role in line.usage})
     return Row(
         benchmark=first.benchmark,
         backbone=first.backbone,
@@ -47,6 +62,7 @@ def build_row(members: Sequence[CountedRun], options: ReportOptions) -> Row:
         gate=_gate(phases["train"]),
         growth=tuple(_growth(lines, first, options)),
         cost=cost,
+        at_commits=at_commits,
     )
 
 
@@ -93,18 +109,31 @@ def _gate(train: Iterable[EpisodeRecord]) -> GateLine:
 
 
 def _cost(rows: Sequence[EpisodeRecord], run: RunResults, options: ReportOptions) -> CostLine:
-    spent = spent_by(((run, row) for row in rows), options.prices)
-    usage = {who.role: used for who, used in spent.usage.items()}
     return CostLine(
-        episodes=len(rows),
-        successes=sum(row.outcome is Outcome.SUCCESS for row in rows),
+        **_sums(spent(by_episodes(run, rows), options.prices), rows),
         mean_duration_s=fsum(row.duration_s for row in rows) / len(rows),
-        usage=dict(sorted(usage.items())),
-        costs={role: spent.cost_of(run.asked(role)) for role in sorted(usage)},
-        cost=spent.cost,
         ends=dict(sorted(Counter(row.end_reason for row in rows).items())),
         flags=dict(sorted(Counter(flag for row in rows for flag in row.flags).items())),
     )
+
+
+def _at_commits(
+    runs: Sequence[RunResults], train: Sequence[EpisodeRecord], options: ReportOptions
+) -> CommitCosts | None:
+    found = spent((used for run in runs for used in by_commits(run)), options.prices)
+    return CommitCosts(**_sums(found, train)) if found.usage else None
+
+
+def _sums(found: Spent, rows: Sequence[EpisodeRecord]) -> dict[str, Any]:
+    """The fields of ``Costs``: what was spent, over these episodes."""
+    asked = sorted(found.usage, key=lambda who: who.role)
+    return {
+        "episodes": len(rows),
+        "successes": sum(row.outcome is Outcome.SUCCESS for row in rows),
+        "usage": {who.role: found.usage[who] for who in asked},
+        "costs": {who.role: found.cost_of(who) for who in asked},
+        "cost": found.cost,
+    }
 
 
 def _growth(lines: Sequence[RunLine], run: RunResults, options: ReportOptions) -> Iterator[Growth]:

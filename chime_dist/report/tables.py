@@ -8,14 +8,23 @@ from fractions import Fraction
 from chime_dist.core.aggregate import Tally, percent, rounded
 from chime_dist.core.comparison import LEVEL
 from chime_dist.report import cost_tables, memory_tables
+from chime_dist.report.build import notes_on_comparisons
 from chime_dist.report.document import Report, Score
 from chime_dist.report.layout import NOTHING, Label, Table, number, rate
 
 
-def tables(report: Report) -> tuple[Table, ...]:
-    """The tables of a report in reading order; empty ones are left out."""
+def tables(report: Report, *, compared: bool = False) -> tuple[Table, ...]:
+    """The tables of a report in reading order, or (``compared``) its comparisons alone; without empty ones."""
     labels = _labels(report)
-    laid_out = (
+    if compared:
+        laid_out: tuple[Table, ...] = (_comparisons(report, labels),)
+    else:
+        laid_out = _whole(report, labels)
+    return tuple(table for table in laid_out if table.rows)
+
+
+def _whole(report: Report, labels: Sequence[Label]) -> tuple[Table, ...]:
+    return (
         _results(report, labels),
         _averages(report),
         _comparisons(report, labels),
@@ -31,15 +40,21 @@ def tables(report: Report) -> tuple[Table, ...]:
         cost_tables.left_out(report, labels),
         cost_tables.flags(report, labels),
     )
-    return tuple(table for table in laid_out if table.rows)
 
 
-def footnotes(report: Report) -> tuple[str, ...]:
-    """What the marks ``[1]``, ``[2]`` behind method names stand for: the settings a reader must know."""
-    return tuple(
+def notes(report: Report, *, compared: bool = False) -> tuple[str, ...]:
+    """What the marks ``[1]``, ``[2]`` behind method names stand for, settings that a reader must know; then how to
+    read the numbers. ``compared`` is as in ``tables``."""
+    shown = {index for pair in report.comparisons for index in (pair.first, pair.second)}
+    marked = {
+        tuple(row.deviations.items()) for index, row in enumerate(report.rows) if index in shown or not compared
+    }
+    marks = [
         f"[{number}] {', '.join(f'{key}={value}' for key, value in settings)}"
         for settings, number in _marks(report).items()
-    )
+        if settings in marked
+    ]
+    return (*marks, *(notes_on_comparisons(report.comparisons, report.options) if compared else report.notes))
 
 
 def _marks(report: Report) -> dict[tuple[tuple[str, str], ...], int]:

@@ -14,14 +14,17 @@ from rich.text import Text
 
 from chime_dist.report.document import Report
 from chime_dist.report.layout import PLACES, Table
-from chime_dist.report.tables import footnotes, tables
+from chime_dist.report.tables import notes, tables
 
 
-def to_terminal(report: Report) -> Group:
-    """Tables with incomplete rows set off, then problems and notes. Names are never read as rich markup."""
-    parts: list[RenderableType] = [Fitted(table) for table in tables(report)]
+def to_terminal(report: Report, *, compared: bool = False) -> Group:
+    """Tables with incomplete rows set off, then problems and notes; with ``compared`` the comparisons alone.
+
+    Names are never read as rich markup.
+    """
+    parts: list[RenderableType] = [Fitted(table) for table in tables(report, compared=compared)]
     parts += [Text(f"INCOMPLETE {p.where}: {p.what}; {p.fix}", style="bold yellow") for p in report.problems]
-    parts += [Text(line, style="dim") for line in (*footnotes(report), *report.notes)]
+    parts += [Text(line, style="dim") for line in notes(report, compared=compared)]
     return Group(*parts)
 
 

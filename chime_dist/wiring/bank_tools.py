@@ -23,8 +23,8 @@ from chime_dist.core.bank_file import BankEmbedder, BankSource, ExportedBank, ex
 from chime_dist.core.episode import Candidate, EpisodeTrace, Recall
 from chime_dist.core.memory import SCENARIO_VECTOR, Stage
 from chime_dist.core.retrieval import RetrievalParams, rerank
-from chime_dist.core.vector import Vector, below, similarities
-from chime_dist.errors import BankMismatchError, ChimeDistError, RunDirectoryError
+from chime_dist.core.vector import Vector, below, similarities, unit_rows
+from chime_dist.errors import BankMismatchError, ChimeDistError, ConfigError, RunDirectoryError
 from chime_dist.ports import Hit
 from chime_dist.wiring import embedders, services
 from chime_dist.wiring.registry import method
@@ -118,14 +118,20 @@ async def search(
     Without ``stage`` every collection of the run's method is searched. A method without settings of S0 Eq. 5
     chooses in its own way among what is similar; of it only the similarities are told.
 
-    Raises ConfigError, MissingExtraError or EmbeddingError where the embedder cannot be used, BankMismatchError
-    where its vectors are not the bank's, JournalError where a record is no memory.
+    Raises ConfigError, MissingExtraError or EmbeddingError where the embedder cannot be used, RunDirectoryError
+    where the method cannot be had, BankMismatchError where the embedder's vectors are not the bank's, JournalError
+    where a record is no memory.
     """
     config = run_config(launch, run_id)
-    place = f"{launch.path / MANIFEST}, run {run_id}"
     told = config.method.options.get("retrieval")
-    params = None if told is None else validated(RetrievalParams, told, place, ("retrieval",))
-    collections = list(method(config.method).collections) if stage is None else [stage.value]
+    try:
+        params = None if told is None else validated(RetrievalParams, told, "method", ("retrieval",))
+        collections = list(method(config.method).collections) if stage is None else [stage.value]
+    except ConfigError as error:
+        raise RunDirectoryError(
+            f"{launch.path / MANIFEST}, run {run_id}: its method cannot be had as it is stored: {error}. Install "
+            "what it was launched with, or put the original file back"
+        ) from error
     try:
         cluster = _embedder_cluster(launch)
         spec = LaunchSpec(
@@ -148,15 +154,18 @@ def _searched(
     state: BankState, collection: str, query: Vector, text: str, params: RetrievalParams | None
 ) -> CollectionSearch:
     matrix = state.matrix(collection, SCENARIO_VECTOR)
-    if matrix.ids and matrix.rows.shape[1] != query.dim:
+    if matrix.ids and matrix.dim != query.dim:
         raise BankMismatchError(
-            f"the {collection} bank holds vectors of dimension {matrix.rows.shape[1]}, the embedder made one of "
+            f"the {collection} bank holds vectors of dimension {matrix.dim}, the embedder made one of "
             f"{query.dim}: it is not the embedder that the bank was built with"
         )
-    sims = similarities(query, matrix.rows)
+    records = [state.records[item] for item in matrix.ids]
+    sims = (
+        similarities(query, unit_rows([record.vectors[SCENARIO_VECTOR] for record in records])) if records else []
+    )
     hits = [
-        Hit(record=state.records[item].model_copy(update={"vectors": {}}), sim=sim)
-        for item, sim in zip(matrix.ids, sims, strict=True)
+        Hit(record=record.model_copy(update={"vectors": {}}), sim=sim)
+        for record, sim in zip(records, sims, strict=True)
     ]
     if params is None:
         recall = _most_similar(hits, collection, text, state.version)

@@ -1,4 +1,4 @@
-"""What a launch spends while its driver runs, counted from its rows, and that it pauses at its limits.
+"""What a launch spends while its driver runs, counted from its files, and that it pauses at its limits.
 
 Nothing is killed for it: whoever is told admits no more, and the open episodes end. So what they still need is
 spent beyond the limit.
@@ -7,6 +7,7 @@ spent beyond the limit.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -29,6 +30,8 @@ class Bookkeeper:
     def __init__(self, launch: LaunchDirectory, limits: Limits, since: datetime) -> None:
         """``since``: UTC, when this driver took the launch."""
         self._follower = Follower(launch)
+        self._counting = threading.Lock()
+        """Held by a count, which its thread ends although nobody waits for it any more."""
         self._limits = limits
         self._since = since
         self._warned: set[str] = set()
@@ -41,7 +44,7 @@ class Bookkeeper:
     async def look(self) -> str | None:
         """Count what is new; the answer is why the launch should pause, or None.
 
-        Rows that cannot be read are a reason only where there is a limit: it could not be kept.
+        Files that cannot be read are a reason only where there is a limit: it could not be kept.
         """
         try:
             self.spent = await asyncio.to_thread(self._count)
@@ -70,5 +73,6 @@ class Bookkeeper:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def _count(self) -> Spent:
-        self._follower.look_at_rows()
-        return self._follower.spent(datetime.now(UTC), self._since)
+        with self._counting:
+            self._follower.look_at_files()
+            return self._follower.spent(datetime.now(UTC), self._since)

@@ -34,7 +34,6 @@ REDIS_PATIENCE_S = 5.0
 """How long a server may be away before the cleaning is given up, in seconds."""
 
 _OWNED_WAIT_S = 5.0
-_TOKEN_S = 600.0
 
 What = Literal["processes", "points", "keys", "state", "socket", "results"]
 
@@ -60,11 +59,7 @@ async def leftovers(launch: LaunchDirectory, *, results: bool) -> list[Leftover]
 
     Raises ConfigError, RunDirectoryError where the launch is driven, ServiceError.
     """
-    if (holder := launch.holder()) is not None:
-        raise RunDirectoryError(
-            f"{launch.path}: process {holder.pid} on {holder.host} drives this launch since {holder.started_at}; "
-            "wait for its end, or end it first"
-        )
+    launch.require_undriven()
     async with _parts(launch, results=results) as (parts, keys):
         if keys is not None and (driver := await keys.driver()) is not None:
             raise RunDirectoryError(
@@ -82,9 +77,20 @@ async def clean(launch: LaunchDirectory, *, results: bool) -> list[Leftover]:
     with launch.driver_lock() as lock:
         lock.acquire(datetime.now(UTC))
         async with _parts(launch, results=results) as (parts, keys), AsyncExitStack() as stack:
+            keeping = None
             if keys is not None:
-                await stack.enter_async_context(keys.held(_TOKEN_S))
-            return [removed for part in parts if (removed := await part.remove()).amount]
+                keeping = await stack.enter_async_context(keys.held(_lease_s(launch)))
+            removed = []
+            for part in parts:
+                if keeping is not None and keeping.done():
+                    # Somebody else drives the launch now.
+                    keeping.result()
+                removed.append(await part.remove())
+            return [one for one in removed if one.amount]
+
+
+def _lease_s(launch: LaunchDirectory) -> float:
+    return stored_cluster(launch, ("lease_s",)).lease_s
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from chime_dist.engine.meters import Snapshot, meters_of
 from chime_dist.engine.roles import RoleRunner, RunModels
 from chime_dist.ports import Backbone, BankReader, Embedder, Journal, Models, Queue, RecordStore
 from chime_dist.wiring import embedders, services
+from chime_dist.wiring.pacers import pacer
 from chime_dist.wiring.services import LaunchSpec
 
 
@@ -168,7 +169,7 @@ class LocalExecution:
             name = run.backbone_of(role).name
             key = (role, name)
             if name not in self._clients:
-                self._clients[name] = services.client(self._spec, name)
+                self._clients[name] = services.client(self._spec, name, pacer(self._spec, name))
             if key not in self._runners:
                 self._runners[key] = services.role_runner(self._spec, role, name, self._clients[name])
             roles[role] = self._runners[key]

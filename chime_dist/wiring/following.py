@@ -6,25 +6,24 @@ here holds the launch or writes into its folder.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pydantic import ConfigDict
 
 from chime_dist.adapters.directory.artifact_json import decode
-from chime_dist.adapters.directory.episode_rows import Place
+from chime_dist.adapters.directory.episode_rows import EpisodeIndex
 from chime_dist.adapters.directory.growing_file import GrowingFile
 from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirectory, RunEntry, RunFolder
+from chime_dist.adapters.directory.prerequisite_files import PrerequisiteCosts
 from chime_dist.core.episode import Outcome, Usage
 from chime_dist.core.frozen import Frozen
-from chime_dist.core.spending import BusyTime, Payer, Spent
+from chime_dist.core.journal import attempt_in, usage_in
+from chime_dist.core.spending import BusyTime, Spent, add_usage, prerequisite_payer
 from chime_dist.engine.driven_run import Progress
-from chime_dist.wiring.health.activity import Activity
+from chime_dist.wiring.health.activity import Activity, Logged, logged
 from chime_dist.wiring.spending import payer, stored_prices
 
 RECENT_S = 120.0
@@ -57,6 +56,7 @@ class _Row(_Reduced):
     """What counts of a row of ``episodes.jsonl``."""
 
     unit: _UnitPart
+    attempt: str
     final: bool
     outcome: str
     gate_status: str
@@ -65,82 +65,74 @@ class _Row(_Reduced):
     usage: dict[str, Usage] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A line of the launch's log that people should see."""
-
-    at: datetime
-    level: str
-    name: str
-    details: Mapping[str, Any]
-
-
 class FollowedRun:
     """One run's rows and journal."""
 
     def __init__(self, folder: RunFolder, entry: RunEntry) -> None:
         self.run_id = folder.run_id
         self.entry = entry
-        self.head = 0
         self.usage: dict[str, Usage] = {}
         """By role, over all attempts."""
+        self.usage_at_commits: dict[str, Usage] = {}
+        """Likewise, over all commits."""
+        self._copied = entry.forked_from.position if entry.forked_from is not None else 0
+        """Positions before it lie here as another run has paid for them."""
         self._rows = GrowingFile(folder.episodes)
         self._journal = GrowingFile(folder.journal)
-        self._tally: Counter[str] = Counter()
-        self._finals: set[Place] = set()
-        self._ahead: set[int] = set()
-        """Train positions with a final row that are not committed yet."""
-        self._taught = 0
-        """Train positions with a final row that are committed."""
+        self._index = EpisodeIndex()
+        """Without offsets: no row is read again."""
         self._evaluated: Counter[int] = Counter()
         """Final eval rows by version."""
+
+    @property
+    def head(self) -> int:
+        """Train positions committed."""
+        return len(self._index.attempts)
 
     def new_rows(self) -> Iterator[_Row]:
         """Take in what was appended; raises RunDirectoryError for a row that cannot be read."""
         for line in self._rows.lines():
             row = decode(_Row, line, f"a row of {self._rows.path}")
-            for role, used in row.usage.items():
-                self.usage[role] = self.usage.get(role, Usage()) + used
+            if row.unit.phase == "eval" or row.unit.position >= self._copied:
+                add_usage(self.usage, row.usage.items())
             if row.final:
                 self._settle(row)
             yield row
-        committed = {position for position in self._ahead if position < self.head}
-        self._ahead -= committed
-        self._taught += len(committed)
 
     def look_at_journal(self) -> None:
         """Count new commits. To be called before the rows are looked at: each is durable before its commit."""
-        self.head += self._journal.count()
+        for line in self._journal.lines():
+            if self.head >= self._copied:
+                add_usage(self.usage_at_commits, usage_in(line).items())
+            self._index.commit(attempt_in(line))
 
     def progress(self, opened: int, opened_train: int) -> Progress:
         """As the driver reports it; ``opened`` episodes are in flight, ``opened_train`` of them in train."""
         total = self.entry.train_size * self.entry.epochs
-        empty = self.head - self._taught
+        index, evaluated = self._index, self._evaluated.total()
+        taught = len(index.finals) - evaluated - len(index.ahead)
+        empty = self.head - taught
         infra = Outcome.INFRA.value
         names = (*(outcome.value for outcome in Outcome), "gate_error")
         return Progress(
             run_id=self.run_id,
-            position=min(total, self.head + len(self._ahead) + opened_train),
+            position=min(total, self.head + len(index.ahead) + opened_train),
             head=self.head,
             total=total,
             evaluated=self._evaluated[total],
             eval_total=self.entry.eval_size,
             in_flight=opened,
-            outcomes={name: self._tally[name] + (empty if name == infra else 0) for name in names},
+            outcomes={name: index.tally[name] + (empty if name == infra else 0) for name in names},
         )
 
     def _settle(self, row: _Row) -> None:
         unit = row.unit
         place = unit.phase, unit.read_version if unit.phase == "eval" else 0, unit.position
-        if place in self._finals:
+        if place in self._index.finals or not self._index.counts(place, row.attempt):
             return
-        self._finals.add(place)
+        self._index.settle(place, 0, row.attempt, row.outcome, row.gate_status)
         if unit.phase == "eval":
             self._evaluated[unit.read_version] += 1
-        else:
-            self._ahead.add(unit.position)
-        self._tally[row.outcome] += 1
-        self._tally["gate_error"] += row.gate_status == "gate_error"
 
 
 class Follower:
@@ -152,9 +144,12 @@ class Follower:
         self.activity = Activity()
         self.recent_ends: deque[float] = deque()
         """When episodes ended, in seconds since 1970: those of ``RECENT_S`` before the newest."""
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._events: deque[Logged] = deque(maxlen=EVENTS_KEPT)
         self._runs: dict[str, FollowedRun] = {}
         self._log = GrowingFile(launch.log_file, LOG_BYTES)
+        self._prerequisites = PrerequisiteCosts(launch.path)
+        self._prepared: dict[str, Usage] = {}
+        """What prerequisites used, by backbone."""
         self._busy = BusyTime(JOIN_S)
         self._newest_end = 0.0
         self._prices = stored_prices(launch)
@@ -162,8 +157,11 @@ class Follower:
         self._driven_since: datetime | None = None
         self._enter_runs()
 
-    def look_at_rows(self) -> None:
-        """Take in new attempts: all that ``spent`` needs. Raises RunDirectoryError."""
+    def look_at_files(self) -> None:
+        """Take in new commits, attempts and prerequisites: all that ``spent`` needs. Raises RunDirectoryError."""
+        self._prepared = self._prerequisites.look()
+        for run in self._runs.values():
+            run.look_at_journal()
         for run in self._runs.values():
             for row in run.new_rows():
                 start = row.started_at.timestamp()
@@ -188,9 +186,7 @@ class Follower:
             # What an earlier driver had open, or waited for, is over.
             self._driven_since, self.activity = since, Activity()
         self._look_at_log()
-        for run in self._runs.values():
-            run.look_at_journal()
-        self.look_at_rows()
+        self.look_at_files()
 
     @property
     def progress(self) -> list[Progress]:
@@ -204,7 +200,7 @@ class Follower:
             trained[run_id] += place.startswith("train:")
         return [run.progress(opened[run_id], trained[run_id]) for run_id, run in self._runs.items()]
 
-    def take_events(self) -> tuple[Event, ...]:
+    def take_events(self) -> tuple[Logged, ...]:
         """The newest ``EVENTS_KEPT`` that were not taken before, oldest first."""
         taken = tuple(self._events)
         self._events.clear()
@@ -214,11 +210,12 @@ class Follower:
         """Up to ``now`` (UTC); ``since`` as in ``look``."""
         if since is not None and since <= now:
             self._busy.add(since.timestamp(), now.timestamp())
-        usage: dict[Payer, Usage] = {}
+        usage = {prerequisite_payer(backbone): used for backbone, used in self._prepared.items()}
         for run in self._runs.values():
-            for role, used in run.usage.items():
-                who = payer(run.entry.config, role)
-                usage[who] = usage.get(who, Usage()) + used
+            config = run.entry.config
+            add_usage(usage, ((payer(config, role), used) for role, used in run.usage.items()))
+            at_commits = run.usage_at_commits.items()
+            add_usage(usage, ((payer(config, role, "commits"), used) for role, used in at_commits))
         return Spent(usage, self._prices, self._busy.seconds)
 
     def _enter_runs(self) -> None:
@@ -230,24 +227,18 @@ class Follower:
 
     def _look_at_log(self) -> None:
         for line in self._log.lines():
-            try:
-                event = json.loads(line)
-                at, name = datetime.fromisoformat(event.pop("timestamp")), str(event.pop("event"))
-                level = str(event.pop("level", "info"))
-            except (AttributeError, KeyError, TypeError, ValueError):
+            if (event := logged(line)) is None:
                 continue
-            if level not in _QUIET or name in _TOLD:
-                self._events.append(Event(at, level, name, event))
-            # The log's times end with milliseconds.
-            since = self._driven_since
-            if since is not None and at >= since.replace(microsecond=since.microsecond // 1000 * 1000):
-                self.activity.see(at, name, event)
+            if event.level not in _QUIET or event.name in _TOLD:
+                self._events.append(event)
+            if self._driven_since is not None and event.at_or_after(self._driven_since):
+                self.activity.see(event.at, event.name, event.details)
 
 
 def spent_so_far(launch: LaunchDirectory) -> Spent:
-    """What a launch has spent up to now, all its rows read. Raises RunDirectoryError, ConfigError."""
+    """What a launch has spent up to now, all its files read. Raises RunDirectoryError, ConfigError."""
     follower, holder = Follower(launch), launch.holder()
-    follower.look_at_rows()
+    follower.look_at_files()
     return follower.spent(datetime.now(UTC), None if holder is None else datetime.fromisoformat(holder.started_at))
 
 

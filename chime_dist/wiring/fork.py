@@ -17,13 +17,14 @@ from datetime import datetime
 
 import structlog
 
+from chime_dist.adapters.directory.artifact_json import unwritable
 from chime_dist.adapters.directory.durable_file import DISK
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.file_journal import FileJournal
 from chime_dist.adapters.directory.launch_directory import ForkedFrom, LaunchDirectory, RunFolder
 from chime_dist.adapters.directory.run_writer import FailedAttempt, RunWriter
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Trajectory
-from chime_dist.core.journal import JournalEntry, verified
+from chime_dist.core.journal import JournalEntry, counts, verified
 from chime_dist.core.task import TaskView
 from chime_dist.errors import JournalError, RunDirectoryError
 from chime_dist.ports import Appended
@@ -55,7 +56,10 @@ def fork_run(launch: LaunchDirectory, run_id: str, position: int, *, now: dateti
         shutil.rmtree(folder.path, ignore_errors=True)
         with launch.records_lock() as records_lock:
             records_lock.acquire(now)
-            _copy_episodes(launch, run_id, position, folder)
+            try:
+                _copy_episodes(launch, run_id, position, folder)
+            except OSError as error:
+                raise unwritable(folder.path, error) from error
         asyncio.run(_write_journal(fork_id, entries, folder))
         runs = launch.manifest.runs
         origin = ForkedFrom(run=run_id, position=position)
@@ -111,9 +115,13 @@ def _write(writer: RunWriter, batch: list[EpisodeTrace]) -> None:
 def _traces(launch: LaunchDirectory, run_id: str, position: int) -> Iterator[EpisodeTrace]:
     archive = EpisodeArchive(launch)
     failures = {failure.record.attempt: failure for failure in archive.failures(run_id)}
+    attempts = archive.attempts(run_id)
     for record in archive.records(run_id):
         if record.unit.phase != "train" or record.unit.position >= position:
             continue
+        if record.final and not counts(attempts, "train", record.unit.position, record.attempt):
+            # The fork's journal is not there yet, to overrule it as the old run's does.
+            record = record.model_copy(update={"final": False})
         trace = archive.trace(record.unit) if record.final else _history(record, failures.get(record.attempt))
         if trace is None:
             raise RunDirectoryError(f"{record.unit.key} has a final row and no trace; the folder is damaged")

@@ -8,22 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
-from pydantic import SecretStr
 
 from chime_dist.adapters.clock import SystemClock
-from chime_dist.adapters.directory.artifact_json import encode
+from chime_dist.adapters.directory.artifact_json import write
 from chime_dist.adapters.directory.control_file import ControlFile
-from chime_dist.adapters.directory.durable_file import replace_files
+from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, State
 from chime_dist.adapters.launch_processes import accounted
-from chime_dist.adapters.models.llamacpp import LlamaCppServer, LlamaCppSettings
-from chime_dist.adapters.redis.server import EmbeddedRedis
-from chime_dist.config.cluster import Endpoint, HttpEndpoint, LlamaCppEndpoint
+from chime_dist.config.cluster import Endpoint, HttpEndpoint, with_absolute_paths
 from chime_dist.config.loading import restore_sweep
 from chime_dist.config.resume import compare
 from chime_dist.config.run import RunConfig
@@ -33,7 +29,7 @@ from chime_dist.core.model_call import ChatRequest
 from chime_dist.engine.control import Command, Standing, Steering
 from chime_dist.engine.driven_run import Progress, RunEnd
 from chime_dist.engine.driver import Driver, Ending
-from chime_dist.engine.resume import drop_infra, reconcile
+from chime_dist.engine.resume import drop_unbacked, reconcile
 from chime_dist.errors import BackboneError, JournalError, OutageError, RunDirectoryError, ServiceError
 from chime_dist.logs import SecretMask
 from chime_dist.wiring import services
@@ -42,6 +38,7 @@ from chime_dist.wiring.execution import Execution, LocalExecution, QueueParts
 from chime_dist.wiring.health.models import PROBE_BUDGET_S, reach_fix
 from chime_dist.wiring.metrics import metered
 from chime_dist.wiring.one_driver import driving
+from chime_dist.wiring.own_servers import with_own_servers
 from chime_dist.wiring.plans import PlannedRun, plan_runs, with_forks
 from chime_dist.wiring.prerequisites import Tell, kept, prepared
 from chime_dist.wiring.requirements import require_parts
@@ -88,14 +85,15 @@ class Launch:
     @classmethod
     def new(cls, sweep: SweepConfig, runs: Sequence[PlannedRun]) -> Launch:
         """Start a launch's folder. Raises RunDirectoryError."""
+        fixed = _from_anywhere(sweep)
         directory = LaunchDirectory.create(
             Path(sweep.cluster.runs_dir),
             sweep.name,
-            sweep.model_dump(mode="json"),
+            fixed.model_dump(mode="json"),
             now=datetime.now(UTC),
             runs={run.run_id: run.entry for run in runs},
         )
-        return cls(sweep, runs, directory)
+        return cls(fixed, runs, directory)
 
     @classmethod
     def resume(cls, path: Path, overrides: Sequence[str] = ()) -> Launch:
@@ -107,12 +105,17 @@ class Launch:
         """
         directory = LaunchDirectory.open(path)
         where = str(directory.path / "sweep.json")
-        sweep = restore_sweep(directory.manifest.config, where, overrides)
+        sweep = _from_anywhere(restore_sweep(directory.manifest.config, where, overrides))
         require_parts(sweep)
         runs = plan_runs(sweep)
         entries = directory.manifest.runs
-        stored = [validated(RunConfig, e.config, where) for e in entries.values() if e.forked_from is None]
-        differences = compare(stored, [run.config for run in runs])
+        stored = {
+            run_id: validated(RunConfig, entry.config, where)
+            for run_id, entry in entries.items()
+            if entry.forked_from is None
+        }
+        _require_named_by_settings(stored, where)
+        differences = compare(list(stored.values()), [run.config for run in runs])
         if directory.runs():
             differences.require_resumable(str(directory.path))
         runs = with_forks(runs, entries)
@@ -130,7 +133,11 @@ class Launch:
             self._driver.stop(ending)
 
     async def drive(self, observe: Observer) -> Ending:
-        """Run to an ending. Raises ChimeDistError; the folder's status says how it went in any case."""
+        """Run to an ending.
+
+        Raises ChimeDistError. The folder's status says how it went, except where it is RunDirectoryError because
+        another driver has the launch, or because it was changed since it was read: then it stays as it was.
+        """
         lock, since = self.directory.driver_lock(), datetime.now(UTC)
         lock.acquire(since)
         try:
@@ -151,6 +158,8 @@ class Launch:
             raise
 
     async def _held(self, observe: Observer, keeping: asyncio.Task[None], since: datetime) -> Ending:
+        # Whatever was planned rests on it, and everything below writes it again. Its status is somebody else's.
+        self.directory.require_current()
         try:
             if self.extends:
                 self._extend()
@@ -161,7 +170,14 @@ class Launch:
             if (overspent := await self.books.look()) is not None:
                 ending, self.reason = Ending.PAUSED, overspent
             else:
-                ending = await self._driven(observe, steering, keeping, self.books)
+                # From here on, because prerequisites are built before there is a driver.
+                counting = asyncio.create_task(self.books.keep(self._overspent))
+                try:
+                    ending = await self._driven(observe, steering, keeping)
+                finally:
+                    counting.cancel()
+                    await asyncio.gather(counting, return_exceptions=True)
+                    await self.books.look()
         except BaseException as error:
             self._say_why(error)
             raise
@@ -172,9 +188,7 @@ class Launch:
         return ending
 
     def _extend(self) -> None:
-        """Write the longer plan down; only the holder of the driver's lock may."""
-        if LaunchDirectory.open(self.directory.path).manifest != self.directory.manifest:
-            raise RunDirectoryError(f"{self.directory.path}: another resume extended this launch; resume it again")
+        """Write the longer plan down."""
         entries = kept({run.run_id: run.entry for run in self.runs}, self.directory)
         self.directory = self.directory.extended(self.sweep.model_dump(mode="json"), entries)
         log.info("launch.extended", runs=len(entries))
@@ -196,13 +210,21 @@ class Launch:
         else:
             self._say("paused", f"by ctl: {command.by}; `ctl continue` goes on")
 
-    async def _driven(
-        self, observe: Observer, steering: Steering, keeping: asyncio.Task[None], books: Bookkeeper
-    ) -> Ending:
+    def _overspent(self, reason: str) -> None:
+        if self._driver is not None:
+            self._driver.stop(Ending.PAUSED, reason)
+        elif self._stop is None:
+            self.reason = reason
+            self.stop(Ending.PAUSED)
+
+    async def _driven(self, observe: Observer, steering: Steering, keeping: asyncio.Task[None]) -> Ending:
         async with AsyncExitStack() as stack:
             # First in, last out: what the launch's services and workers leave behind is ended after them.
             await stack.enter_async_context(accounted(self.directory.id))
-            spec, fleets = await serve_for(await self._services(stack), stack, self._stopping, self.tell)
+            path, cluster = self.directory.path.absolute(), self.sweep.cluster
+            spec = services.spec_of(self.directory.id, path, self._state_dir, self.runs, cluster)
+            spec, keeping = await with_own_servers(spec, path / "logs", keeping, stack)
+            spec, fleets = await serve_for(spec, stack, self._stopping, self.tell)
             if self._stop is not None:
                 return self._stop
             await _probe(spec)
@@ -217,12 +239,13 @@ class Launch:
             if self._stop is not None:
                 return self._stop
             parts = await QueueParts.open(spec, self.directory, stack)
-            await parts.queue.reset()
+            spec = replace(spec, turn=await parts.queue.reset())
             for run in self.runs:
                 if parts.mirror is not None:
                     await reconcile(run.run_id, parts.journal, parts.mirror)
                 head = await parts.journal.head(run.run_id)
-                await drop_infra(parts.queue, run.run_id, head, run.plan.shape.window)
+                ahead = await asyncio.to_thread(EpisodeArchive(self.directory).ahead, run.run_id)
+                await drop_unbacked(parts.queue, run.run_id, head, run.plan.shape.window, ahead)
             execution = await _execution(spec, parts, self.directory, stack)
             observe = await metered(spec, self.directory, execution, steering, observe, stack, self.tell)
             self._driver = Driver(
@@ -241,39 +264,13 @@ class Launch:
                 steering=steering,
             )
             if self._stop is not None:
-                self._driver.stop(self._stop)
-            counting = asyncio.create_task(books.keep(partial(self._driver.stop, Ending.PAUSED)))
+                self._driver.stop(self._stop, self.reason)
             try:
                 return await _watched(self._driver, execution, keeping)
             except OutageError as error:
                 return self._driver.stop(Ending.PAUSED, str(error))
             finally:
-                counting.cancel()
                 self.reason = self._driver.reason
-                await asyncio.gather(counting, return_exceptions=True)
-                await books.look()
-
-    async def _services(self, stack: AsyncExitStack) -> LaunchSpec:
-        cluster = self.sweep.cluster
-        spec = services.spec_of(
-            self.directory.id, self.directory.path.absolute(), self._state_dir, self.runs, cluster
-        )
-        if cluster.redis.mode == "embedded":
-            server = await EmbeddedRedis.start(self._state_dir / services.REDIS_FOLDER)
-            stack.push_async_callback(server.stop)
-            spec = replace(spec, redis_url=SecretStr(server.url))
-        elif cluster.redis.url is not None:
-            spec = replace(spec, redis_url=SecretStr(cluster.redis.url.reveal()))
-        served = {}
-        for name in spec.models:
-            endpoint = cluster.endpoints[name]
-            if isinstance(endpoint, LlamaCppEndpoint):
-                model = await LlamaCppServer.start(
-                    _llamacpp(endpoint), self.directory.path / "logs" / f"{name}.log"
-                )
-                stack.push_async_callback(model.stop)
-                served[name] = model.url
-        return replace(spec, served=served)
 
     async def _run_ended(self, end: RunEnd) -> None:
         folder = self.directory.run(end.run_id)
@@ -284,7 +281,7 @@ class Launch:
                 f" {noted.digest_after_eval}, and the one of {folder.journal} has {end.digest_after_eval}: its"
                 " evaluation is another bank's. Restore the journal from a backup, or start a new launch"
             )
-        await asyncio.to_thread(replace_files, [(folder.evaluation, encode(end, "the evaluation") + b"\n")])
+        await asyncio.to_thread(write, end, folder.evaluation, "the evaluation")
 
     def _say_why(self, error: BaseException) -> None:
         killed = isinstance(error, asyncio.CancelledError)
@@ -296,13 +293,23 @@ class Launch:
         self.directory.set_status(state, now=datetime.now(UTC), reason=masked[:LONGEST_REASON])
 
 
+def _require_named_by_settings(stored: Mapping[str, RunConfig], where: str) -> None:
+    for run_id, config in stored.items():
+        if config.run_id != run_id:
+            raise RunDirectoryError(
+                f"{where}: runs.{run_id}.config: with these settings the run is {config.run_id}. The file was "
+                "edited, or is another version's, in which settings had other names or defaults: put the original "
+                "back, or resume it with that version. Its results can be read"
+            )
+
+
+def _from_anywhere(sweep: SweepConfig) -> SweepConfig:
+    # Whoever goes on with a launch may do so from another folder than the one in which its paths were written.
+    return sweep.model_copy(update={"cluster": with_absolute_paths(sweep.cluster)})
+
+
 def _unheard(_: str) -> None:
     """Where nobody listens."""
-
-
-def _llamacpp(endpoint: LlamaCppEndpoint) -> LlamaCppSettings:
-    settings = LlamaCppSettings(slots=endpoint.slots, slot_tokens=endpoint.slot_tokens, threads=endpoint.threads)
-    return settings.model_copy(update={"model": endpoint.model_path}) if endpoint.model_path else settings
 
 
 async def _execution(

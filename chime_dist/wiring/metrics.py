@@ -13,7 +13,8 @@ from chime_dist.adapters.directory.growing_file import GrowingFile
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.prometheus import MetricsEndpoint
 from chime_dist.config.run import RunConfig
-from chime_dist.core.episode import EpisodeRecord, Role
+from chime_dist.core.episode import EpisodeRecord, Role, Usage
+from chime_dist.core.journal import usage_in
 from chime_dist.engine import metrics
 from chime_dist.engine.control import Steering
 from chime_dist.engine.driven_run import Progress
@@ -101,21 +102,28 @@ class LaunchMetrics:
 
 
 class RowMeters:
-    """Counts what the rows of a launch say, each row once."""
+    """Counts what the rows and the journals of a launch say, each line once."""
 
     def __init__(self, runs: Mapping[str, RunConfig], directory: LaunchDirectory) -> None:
         self._runs = runs
         self._files = {run_id: GrowingFile(directory.run(run_id).episodes) for run_id in runs}
+        self._journals = {run_id: GrowingFile(directory.run(run_id).journal) for run_id in runs}
         self._meters = Meters()
 
     def snapshot(self) -> Snapshot:
-        """Everything up to the newest whole rows. Blocking."""
+        """Everything up to the newest whole lines. Blocking."""
         for run_id, file in self._files.items():
             try:
                 for line in file.lines():
                     self._count(run_id, decode(EpisodeRecord, line, str(file.path)))
             except RunDirectoryError as error:
                 log.warning("metrics.rows_skipped", run=run_id, reason=str(error))
+        for run_id, file in self._journals.items():
+            try:
+                for line in file.lines():
+                    self._count_usage(run_id, usage_in(line))
+            except RunDirectoryError as error:
+                log.warning("metrics.commits_skipped", run=run_id, reason=str(error))
         return self._meters.snapshot()
 
     def _count(self, run_id: str, row: EpisodeRecord) -> None:
@@ -128,7 +136,11 @@ class RowMeters:
             meters.add(metrics.REDELIVERED, run_id)
         if row.gate_status == "gate_error":
             meters.add(metrics.GATE_ERRORS, run_id)
-        for role, used in row.usage.items():
+        self._count_usage(run_id, row.usage)
+
+    def _count_usage(self, run_id: str, usage: Mapping[str, Usage]) -> None:
+        meters, run = self._meters, self._runs[run_id]
+        for role, used in usage.items():
             model = run.embedder.model if role == Role.EMBEDDER else run.backbone_of(Role(role)).name
             labels = (run_id, role, model)
             meters.add(metrics.MODEL_CALLS, *labels, by=used.calls)

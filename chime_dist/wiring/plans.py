@@ -156,7 +156,10 @@ def with_forks(runs: Sequence[PlannedRun], entries: Mapping[str, RunEntry]) -> t
             continue
         if origin.run not in planned:
             raise ConfigError(f"{run_id} was forked from {origin.run}, which the config does not hold any more")
-        planned[run_id] = forked(planned[origin.run], run_id, origin)
+        left = planned[origin.run]
+        planned[run_id] = forked(left, run_id, origin)
+        first = origin.position if left.plan.left_at is None else min(origin.position, left.plan.left_at)
+        planned[origin.run] = replace(left, plan=replace(left.plan, left_at=first))
     return tuple(planned.values())
 
 
@@ -168,7 +171,7 @@ def fork_label(root: str, run_id: str) -> str:
 
 def forked(run: PlannedRun, run_id: str, origin: ForkedFrom) -> PlannedRun:
     """The same stream under another id."""
-    return replace(run, plan=replace(run.plan, run_id=run_id), forked_from=origin)
+    return replace(run, plan=replace(run.plan, run_id=run_id, left_at=None), forked_from=origin)
 
 
 def _key(component: Component) -> str:

@@ -1,8 +1,8 @@
 """What tasks of a launch rest on, built before its runs start: once for each benchmark and executing backbone.
 
-Every artifact is on disk before anything goes on from it, so a launch that was killed builds on resume what is
-missing and nothing twice. A backbone that is down is waited for, as in an episode (A9). Artifacts travel to the
-workers inside the ``LaunchSpec``.
+Every artifact is on disk, with what its building used, before anything goes on from it, so a launch that was
+killed builds on resume what is missing and nothing twice. A backbone that is down is waited for, as in an episode
+(A9). Artifacts travel to the workers inside the ``LaunchSpec``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chime_dist.engine.outage import AbandonedError, Outages
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.errors import BackboneError, BenchmarkError, OutageError, RunDirectoryError
 from chime_dist.ports import PreparedBenchmark, Prerequisite
-from chime_dist.wiring import registry, services
+from chime_dist.wiring import pacers, registry, services
 from chime_dist.wiring.execution import all_or_none
 from chime_dist.wiring.plans import PlannedRun
 from chime_dist.wiring.services import LaunchSpec
@@ -93,7 +93,7 @@ async def prepared(
         runners: dict[str, RoleRunner] = {}
         for name in {preparation.backbone for preparation in preparations}:
             # Only this process calls the backbone now, so its pace need not be shared.
-            paced = services.local_pacer(spec, name)
+            paced = pacers.local_pacer(spec, name)
             client = services.client(spec, name, paced)
             runners[name] = services.role_runner(spec, Role.EXECUTOR, name, client)
             stack.push_async_callback(runners[name].close)
@@ -260,7 +260,9 @@ class _Builder:
                 except AbandonedError:
                     return
                 faults.reached("prerequisite.built")
-                stored = await asyncio.to_thread(preparation.files.write, one, self._hash(one.after), artifact)
+                stored = await asyncio.to_thread(
+                    preparation.files.write, one, self._hash(one.after), artifact, preparation.backbone, usage
+                )
                 preparation.built[one.name] = stored
                 faults.reached("prerequisite.stored")
             took_s = round(time.monotonic() - began, 3)
@@ -278,14 +280,18 @@ class _Builder:
             done[one.name].set()
 
     async def _built(self, one: Prerequisite) -> tuple[Json, Usage]:
+        """The artifact, and what all attempts at it together used."""
         preparation, clock, failures = self._preparation, SystemClock(), 0
         before = preparation.built[one.after].artifact if one.after is not None else None
         session, run = f"{self._launch}:{preparation.files.origin[:8]}:{one.name}", next(iter(preparation.runs))
+        used = Usage()
         while True:
             executor = _Executor(self._runner, session, Deadline.after(preparation.deadline_s, clock.monotonic))
             try:
-                return await preparation.benchmark.build(one.name, before, executor.ask), executor.usage
+                artifact = await preparation.benchmark.build(one.name, before, executor.ask)
+                return artifact, used + executor.usage
             except BackboneError as error:
+                used += executor.usage
                 log.warning("prerequisite.failed", where=self._where, name=one.name, reason=str(error))
                 if await self._outages.waited_out(run, self._runner):
                     failures = 0

@@ -37,6 +37,7 @@ from chime_dist.engine.worker import Delivery, Worker
 from chime_dist.ports import Embedder, EmbedderFingerprint, RecordStore
 from chime_dist.wiring import embedders, services
 from chime_dist.wiring.execution import OwnedBank, QueueParts, slot_shares, worker_name
+from chime_dist.wiring.pacers import pacer
 from chime_dist.wiring.services import LaunchSpec
 
 _ROLE_ACTORS = {Role.PLANNER: PlannerActor, Role.EXECUTOR: ExecutorActor, Role.GATE: GateActor}
@@ -63,7 +64,7 @@ class _Role:
 
     def __call__(self) -> RoleRunner:
         services.log_here(self.spec)
-        paced = services.pacer(self.spec, self.backbone, self.role)
+        paced = pacer(self.spec, self.backbone, self.role)
         client = services.client(self.spec, self.backbone, paced)
         return services.role_runner(self.spec, self.role, self.backbone, client)
 
@@ -187,7 +188,7 @@ class RayExecution:
         self._workers = RayWorkers(workers, self._held)
 
     async def _held(self, consumer: str) -> frozenset[Delivery]:
-        connection, _, _ = services.redis_parts(self._spec)
+        connection = services.redis_connection(self._spec)
         try:
             pending = await pending_units(connection, RedisKeys(self._spec.launch))
         finally:

@@ -6,25 +6,26 @@ Read-only but for ``write_report``, and sound while a driver writes: a line with
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from chime_dist.adapters.directory.artifact_json import decode
+from chime_dist.adapters.directory.artifact_json import read, unreadable, unwritable
 from chime_dist.adapters.directory.durable_file import make_folders, replace_files
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirectory, RunEntry, RunFolder
+from chime_dist.adapters.directory.prerequisite_files import PrerequisiteCosts
 from chime_dist.config.policy import ProtocolSpec
 from chime_dist.config.run import RunConfig
 from chime_dist.config.validation import validated
 from chime_dist.core.aggregate import Denominator
 from chime_dist.core.bank import BankState, as_of
 from chime_dist.core.checkpoint import checkpoints
-from chime_dist.core.episode import Outcome, Role
+from chime_dist.core.episode import EpisodeRecord, Outcome, Role, Usage
 from chime_dist.core.history import size_by_collection, states_at
-from chime_dist.core.journal import GENESIS, JournalEntry, verified
+from chime_dist.core.journal import GENESIS, JournalEntry, usage_in, verified
+from chime_dist.core.spending import add_usage
 from chime_dist.engine.driven_run import RunEnd
-from chime_dist.errors import RunDirectoryError
 from chime_dist.report.build import build_report
 from chime_dist.report.csv_text import comparisons_to_csv, spent_to_csv, to_csv
 from chime_dist.report.document import Report, ReportOptions
@@ -51,7 +52,7 @@ class JournalFile:
         except FileNotFoundError:
             data = b""
         except OSError as error:
-            raise RunDirectoryError(f"{path}: cannot be read ({error.strerror})") from error
+            raise unreadable(path, error) from error
         *lines, tail = data.split(b"\n")
         return cls(path, tuple(line.decode("utf-8", "surrogateescape") for line in lines), len(tail))
 
@@ -63,6 +64,13 @@ class JournalFile:
     def entries(self) -> Iterator[JournalEntry]:
         """All entries, each checked as it comes; raises JournalError at the first bad one."""
         return verified(self.lines, str(self.path))
+
+    def usage(self, start: int = 0) -> dict[str, Usage]:
+        """By role, what the requests of the commits from ``start`` on used; nothing is checked."""
+        sums: dict[str, Usage] = {}
+        for line in self.lines[start:]:
+            add_usage(sums, usage_in(line.encode("utf-8", "surrogateescape")).items())
+        return sums
 
     def state_at(self, version: int) -> tuple[BankState, str]:
         """The bank at ``version`` and the content hash of its last entry.
@@ -77,10 +85,7 @@ class JournalFile:
 
 def evaluation_of(folder: RunFolder) -> RunEnd | None:
     """What the driver noted when the run's evaluation was over; None before. Raises RunDirectoryError."""
-    try:
-        return decode(RunEnd, folder.evaluation.read_bytes(), str(folder.evaluation))
-    except FileNotFoundError:
-        return None
+    return read(RunEnd, folder.evaluation, "remove it, and resume: the driver writes it anew")
 
 
 def run_config(launch: LaunchDirectory, run_id: str) -> RunConfig:
@@ -147,6 +152,53 @@ def _standing(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, ent
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A committed position whose outcome no final row has: the bank learnt what the results do not show."""
+
+    position: int
+    attempt: str
+    """The journal's."""
+    outcome: Outcome
+    """The journal's."""
+    row_attempt: str | None
+    """Of the final row that is there; None without one."""
+    row_outcome: Outcome | None
+
+    def __str__(self) -> str:
+        there = "none" if self.row_attempt is None else f"attempt {self.row_attempt} ({self.row_outcome})"
+        return (
+            f"train:{self.position}: the journal has attempt {self.attempt} ({self.outcome}), the final row in"
+            f" episodes.jsonl is {there}"
+        )
+
+
+def disagreements(launch: LaunchDirectory, run_id: str, entries: Sequence[JournalEntry]) -> list[Disagreement]:
+    """Where the final rows of train positions are not what the journal committed; ``entries`` are all of it.
+
+    A position that was committed empty as infra has no final row, or one that came too late and is history (D9).
+    Raises RunDirectoryError for damaged rows.
+    """
+    rows: dict[int, EpisodeRecord] = {}
+    for row in EpisodeArchive(launch).records(run_id):
+        position = row.unit.position
+        if not row.final or row.unit.phase != "train" or position >= len(entries):
+            continue
+        if position not in rows or row.attempt == entries[position].attempt:
+            rows[position] = row
+    found = []
+    for entry in entries:
+        final = rows.get(entry.position)
+        alike = final is not None and final.attempt == entry.attempt
+        if (final is not None and alike and final.outcome is entry.outcome) or (
+            entry.outcome is Outcome.INFRA and not alike
+        ):
+            continue
+        told = (None, None) if final is None else (final.attempt, final.outcome)
+        found.append(Disagreement(entry.position, entry.attempt, entry.outcome, *told))
+    return found
+
+
 def run_results(launch: LaunchDirectory) -> tuple[RunResults, ...]:
     """The results of every planned run in the manifest's order, those that have not started included.
 
@@ -166,6 +218,7 @@ def _results(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entr
         end = None
     journal = JournalFile.read(folder.journal)
     growth = _growth(journal, entry) if entry.stateful else ()
+    copied = entry.forked_from.position if entry.forked_from is not None else 0
     return RunResults(
         benchmark=config.benchmark.name,
         backbone=config.backbone.name,
@@ -178,8 +231,10 @@ def _results(launch: LaunchDirectory, archive: EpisodeArchive, run_id: str, entr
         epochs=entry.epochs,
         eval_size=entry.eval_size,
         eval_version=version,
-        committed=journal.head,
+        attempts=tuple(archive.attempts(run_id)),
         records=tuple(archive.records(run_id)),
+        at_commits=journal.usage(copied),
+        forked_at=copied,
         has_bank=entry.stateful,
         bank_size=next((point.total for point in growth if point.version == version), None),
         growth=growth,
@@ -228,7 +283,7 @@ def launch_report(
         compare=compare,
         prices=stored_prices(launch),
     )
-    return build_report(results, options)
+    return build_report(results, options, PrerequisiteCosts(launch.path).look())
 
 
 def write_report(launch: LaunchDirectory, report: Report) -> None:
@@ -243,6 +298,4 @@ def write_report(launch: LaunchDirectory, report: Report) -> None:
         make_folders(launch.report)
         replace_files([(launch.report / name, text.encode()) for name, text in files.items()])
     except OSError as error:
-        raise RunDirectoryError(
-            f"{launch.report}: the report cannot be written ({error}); free some space"
-        ) from error
+        raise unwritable(launch.report, error) from error

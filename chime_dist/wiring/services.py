@@ -16,27 +16,32 @@ from pydantic import SecretStr
 
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.local.memory_store import MemoryStore
-from chime_dist.adapters.local.pacer import LocalPacer
 from chime_dist.adapters.local.resident_store import ResidentStore
 from chime_dist.adapters.models.chat import ChatBackbone
 from chime_dist.adapters.models.chat_request import ChatSettings
 from chime_dist.adapters.models.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
 from chime_dist.adapters.models.scripted import ScriptedBackbone, ScriptedSettings
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
-from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.connection import PATIENCE_S, RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
-from chime_dist.adapters.redis.pacer import RedisPacer
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.tls import TlsFiles
-from chime_dist.config.cluster import ClusterConfig, HttpEndpoint, LlamaCppEndpoint, QdrantConfig, ScriptedEndpoint
+from chime_dist.config.cluster import (
+    ClusterConfig,
+    HttpEndpoint,
+    LlamaCppEndpoint,
+    QdrantConfig,
+    ScriptedEndpoint,
+    with_absolute_paths,
+)
 from chime_dist.config.models import BackboneModel, EmbedderModel, ScriptedModel
 from chime_dist.config.run import RunConfig
 from chime_dist.config.serving import VllmEndpoint
 from chime_dist.core.canonical import canonical_json
 from chime_dist.core.checkpoint import checkpoints
 from chime_dist.core.episode import Json, Role
-from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.core.window import StreamShape
 from chime_dist.engine.bank_owner import BankOwner
@@ -94,6 +99,9 @@ class LaunchSpec:
     """Versions of each run's bank that stay readable whatever is committed after them: its checkpoints."""
     redis_url: SecretStr | None = None
     """None with the in-process queue."""
+    turn: str = ""
+    """Name of the driver's turn (``ports.Queue.reset``). What is built from this spec works in it and in no other,
+    however late it is started again; "" in the driver's own process, which begins it."""
     served: Mapping[str, str] = field(default_factory=dict)
     """Base URLs of backbones that this launch serves itself, by endpoint name."""
     prerequisites: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
@@ -126,10 +134,15 @@ def meters(spec: LaunchSpec) -> Meters | None:
 
 def redis_parts(spec: LaunchSpec) -> tuple[RedisConnection, RedisQueue, RedisJournal]:
     """Queue and journal on Redis; close the connection after use."""
+    connection, keys, turn = redis_connection(spec), RedisKeys(spec.launch), DriverTurn(spec.turn)
+    queue = RedisQueue(connection, keys, spec.cluster.lease_s, turn)
+    return connection, queue, RedisJournal(connection, keys, turn)
+
+
+def redis_connection(spec: LaunchSpec, patience_s: float = PATIENCE_S) -> RedisConnection:
+    """To the launch's server; close it after use."""
     assert spec.redis_url is not None
-    connection = RedisConnection(spec.redis_url.get_secret_value(), files=redis_files(spec.cluster))
-    keys = RedisKeys(spec.launch)
-    return connection, RedisQueue(connection, keys, spec.cluster.lease_s), RedisJournal(connection, keys)
+    return RedisConnection(spec.redis_url.get_secret_value(), patience_s, files=redis_files(spec.cluster))
 
 
 def redis_files(cluster: ClusterConfig) -> TlsFiles:
@@ -163,34 +176,6 @@ def qdrant_address(qdrant: QdrantConfig) -> tuple[str, str | None, str | None]:
     return qdrant.url.reveal(), qdrant.api_key.reveal() if qdrant.api_key is not None else None, qdrant.ca_file
 
 
-def local_pacer(spec: LaunchSpec, name: str) -> LocalPacer:
-    """Of the callers of the backbone called ``name`` in this process alone."""
-    return LocalPacer(SystemClock(), *_pace(spec, name))
-
-
-def pacer(spec: LaunchSpec, name: str, role: Role | None = None) -> Pacer:
-    """Who may call the backbone called ``name`` now, asked by ``role``'s process, or by that of all roles.
-
-    Under Ray its roles live in processes of their own; they meet in Redis where there are limits to share. Without
-    limits a slow-down stays inside each role's process: its next call is told the same.
-    """
-    limits, pausing = _pace(spec, name)
-    if spec.cluster.execution == "local" or not limits.any:
-        return local_pacer(spec, name)
-    connection, _, _ = redis_parts(spec)
-    others = [other.value for other in ROLES if other is not role]
-    return RedisPacer(
-        connection, RedisKeys(spec.launch), name, limits, pausing, role.value if role else "", others
-    )
-
-
-def _pace(spec: LaunchSpec, name: str) -> tuple[PaceLimits, Pauses]:
-    """Limits of the backbone called ``name``, none where its endpoint takes none, and its pauses."""
-    endpoint, run = spec.cluster.endpoints[name], next(iter(spec.runs.values()))
-    limits = endpoint.limits if isinstance(endpoint, HttpEndpoint | VllmEndpoint) else PaceLimits()
-    return limits, Pauses.beside(run.requests)
-
-
 def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy, paced: Pacer | None = None) -> Backbone:
     """The client of one backbone, alone with it where nobody paces it. Raises ConfigError."""
     endpoint = spec.cluster.endpoints[model.name]
@@ -209,6 +194,7 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy, paced: 
         thinking=model.thinking,
         structured_output=model.structured_output,
         structured_output_by_schema=model.structured_output_by_schema,
+        strict_tools=model.strict_tools,
         max_output_tokens=model.max_output_tokens,
         retry=retry,
     )
@@ -229,10 +215,10 @@ def backbone(spec: LaunchSpec, model: BackboneModel, retry: RetryPolicy, paced: 
     return ChatBackbone(settings, SystemClock(), pacer=paced)
 
 
-def client(spec: LaunchSpec, name: str, paced: Pacer | None = None) -> Backbone:
-    """What all roles of a process share to ask the backbone called ``name``; ``paced`` where not by ``pacer``."""
+def client(spec: LaunchSpec, name: str, paced: Pacer) -> Backbone:
+    """What all roles of a process share to ask the backbone called ``name``; see ``pacers`` for ``paced``."""
     run = next(iter(spec.runs.values()))
-    return backbone(spec, spec.models[name], run.requests, paced or pacer(spec, name))
+    return backbone(spec, spec.models[name], run.requests, paced)
 
 
 def role_runner(spec: LaunchSpec, role: Role, name: str, asked: Backbone) -> RoleRunner:
@@ -305,6 +291,7 @@ def worker(
         slots=slots,
         max_deliveries=spec.cluster.max_deliveries,
         renew_every_s=spec.cluster.lease_s / 3,
+        redelivery_pause_s=spec.cluster.redelivery_pause_s,
     )
     if gathering is not None:
         gathering.watch(lambda: [(UNITS_HELD, (), built.held)])
@@ -360,20 +347,11 @@ def spec_of(
         directory=directory,
         state_dir=state_dir,
         runs={run.run_id: run.config for run in runs},
-        cluster=_with_absolute_files(cluster),
+        # Read by processes that start elsewhere, such as Ray's.
+        cluster=with_absolute_paths(cluster),
         windows={run.run_id: run.plan.shape.window for run in runs},
         pinned={run.run_id: _checkpointed(run.plan.shape) for run in runs},
     )
-
-
-def _with_absolute_files(cluster: ClusterConfig) -> ClusterConfig:
-    # Read by processes that start elsewhere, such as Ray's.
-    changes = {}
-    for name, keys in (("redis", ("ca_file", "cert_file", "key_file")), ("qdrant", ("ca_file",))):
-        part = getattr(cluster, name)
-        paths = {key: str(Path(path).absolute()) for key in keys if (path := getattr(part, key)) is not None}
-        changes[name] = part.model_copy(update=paths)
-    return cluster.model_copy(update=changes)
 
 
 def _checkpointed(shape: StreamShape) -> frozenset[int]:

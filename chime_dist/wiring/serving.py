@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from chime_dist.adapters.directory.artifact_json import decode, encode
+from chime_dist.adapters.directory.artifact_json import encode, read
 from chime_dist.adapters.directory.durable_file import replace_files
+from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirectory
 from chime_dist.adapters.vllm.engine_api import EngineApi
 from chime_dist.adapters.vllm.metrics import EngineMetrics
 from chime_dist.adapters.vllm.status import FleetStatus, PrefixCache, ServingStatus
@@ -182,11 +183,16 @@ async def _start(serving: Serving, wanted: Mapping[str, Wanted], ray: RayConfig,
 
 
 def read_status(folder: Path) -> ServingStatus:
-    """The status below a launch's folder, or in the folder of a ``chime-dist serve``. Raises RunDirectoryError."""
-    for file in (folder / FOLDER / STATUS, folder / STATUS):
-        if file.is_file():
-            return decode(ServingStatus, file.read_bytes(), str(file))
-    raise RunDirectoryError(f"{folder}: no {FOLDER}/{STATUS} is there; nothing was served from this folder")
+    """The status of what a launch serves, named as any command takes a launch, or of a ``chime-dist serve``, named
+    by its folder. Raises RunDirectoryError."""
+    file = folder / FOLDER / STATUS
+    if not file.is_file() and not (folder / MANIFEST).is_file():
+        # The folder of a serve, or a launch by another name.
+        alone = folder / STATUS
+        file = alone if alone.is_file() else LaunchDirectory.open(folder).path / FOLDER / STATUS
+    if (status := read(ServingStatus, file)) is None:
+        raise RunDirectoryError(f"{file} is not there: this launch serves no backbone, or has not begun to")
+    return status
 
 
 async def live_metrics(status: ServingStatus) -> dict[tuple[str, int], EngineMetrics]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from chime_dist.adapters.directory.launch_directory import MANIFEST, LaunchDirectory
 from chime_dist.config.cluster import ClusterConfig
@@ -10,15 +11,17 @@ from chime_dist.config.models import EMBEDDER_ENDPOINT
 from chime_dist.config.policy import EndpointPrice, LimitPolicy
 from chime_dist.config.validation import validated
 from chime_dist.core.episode import Json, Role, Usage
-from chime_dist.core.spending import Payer, Spent
+from chime_dist.core.spending import Payer, Purpose, Spent
+
+_NOTHING: Mapping[str, Usage] = MappingProxyType({})
 
 
-def payer(config: Mapping[str, Json], role: str) -> Payer:
+def payer(config: Mapping[str, Json], role: str, purpose: Purpose = "episodes") -> Payer:
     """Whom a role of a run asks, by the run's config as the manifest keeps it."""
     if role == Role.EMBEDDER:
-        return Payer(EMBEDDER_ENDPOINT, role)
+        return Payer(EMBEDDER_ENDPOINT, role, purpose)
     model = config.get("roles", {}).get(role) or config["backbone"]
-    return Payer(model["name"], role)
+    return Payer(model["name"], role, purpose)
 
 
 def stored_prices(launch: LaunchDirectory) -> dict[str, EndpointPrice]:
@@ -32,10 +35,17 @@ def stored_prices(launch: LaunchDirectory) -> dict[str, EndpointPrice]:
     return found
 
 
-def spent_on(launch: LaunchDirectory, run_id: str, usage: Mapping[str, Usage]) -> Spent:
-    """What episodes of a run cost that used so much, by role; without any time. Raises ConfigError likewise."""
+def spent_on(
+    launch: LaunchDirectory, run_id: str, usage: Mapping[str, Usage], at_commits: Mapping[str, Usage] = _NOTHING
+) -> Spent:
+    """What episodes of a run cost that used so much, and their commits, both by role; without any time.
+
+    Raises ConfigError likewise.
+    """
     config = launch.manifest.runs[run_id].config
-    return Spent({payer(config, role): used for role, used in usage.items()}, stored_prices(launch), 0.0)
+    asked = {payer(config, role): used for role, used in usage.items()}
+    asked |= {payer(config, role, "commits"): used for role, used in at_commits.items()}
+    return Spent(asked, stored_prices(launch), 0.0)
 
 
 def stored_limits(launch: LaunchDirectory) -> LimitPolicy:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from chime_dist.adapters.directory.artifact_json import unwritable
 from chime_dist.adapters.directory.durable_file import replace_files
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry, RunFolder
@@ -72,5 +73,5 @@ def write_finding(finding: Finding, picture: Path) -> Path:
     try:
         replace_files(files)
     except OSError as error:
-        raise RunDirectoryError(f"{picture.parent}: the finding cannot be written ({error})") from error
+        raise unwritable(picture.parent, error) from error
     return lines

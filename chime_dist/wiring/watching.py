@@ -11,8 +11,8 @@ from chime_dist.adapters.directory.directory_lock import Holder
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, LaunchStatus, State
 from chime_dist.core.spending import Level, Spent, levels
 from chime_dist.engine.driven_run import Progress
-from chime_dist.wiring.following import Event, Follower
-from chime_dist.wiring.health.activity import Outage
+from chime_dist.wiring.following import Follower
+from chime_dist.wiring.health.activity import Logged, Outage
 from chime_dist.wiring.spending import stored_limits
 
 START_S = 15.0
@@ -39,7 +39,7 @@ class Sight:
     """Of its limits."""
     outages: Mapping[str, Outage]
     """By run id."""
-    events: tuple[Event, ...]
+    events: tuple[Logged, ...]
     """What the log told since the last look, oldest first."""
     recent_ends: tuple[float, ...]
     """See ``Follower.recent_ends``."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
-from structlog.testing import capture_logs
 
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.local.pacer import LocalPacer
@@ -16,21 +15,22 @@ from chime_dist.adapters.models.chat_request import ChatSettings
 from chime_dist.core.model_call import ChatRequest
 from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import RetryPolicy
-from chime_dist.errors import BackboneError, ServiceError
-from tests.adapters.stub_server import Behaviour, StubServer, answers, hangs
+from chime_dist.errors import BackboneError
+from tests.adapters.stub_server import Behaviour, StubServer, answers, hangs, sends_raw, text
 
 ASK = ChatRequest(messages=({"role": "user", "content": "Where is Paris?"},), session_id="run:train:12")
 
 
 class FarPacer:
-    """Lets everybody in; its word may take for ever, and it may be gone when a call ends."""
+    """Lets everybody in; its word may take for ever."""
 
-    def __init__(self, *, silent: bool = False, gone: bool = False) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
+        self.ends: list[tuple[float | None, bool]] = []
+        """What it was told of each call's end: the slow-down, and whether there was an answer."""
         self.inside: set[str] = set()
         self.owed = 0
         self.entered = asyncio.Event()
         self._silent = silent
-        self._gone = gone
 
     async def enter(self, call: str, tokens: int, lasts_s: float) -> float:
         """See ``ports.Pacer``."""
@@ -41,10 +41,9 @@ class FarPacer:
             await asyncio.Event().wait()
         return 0.0
 
-    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None, *, answered: bool) -> None:
         """See ``ports.Pacer``."""
-        if self._gone:
-            raise ServiceError("Redis cannot be reached")
+        self.ends.append((slow_down, answered))
         self.inside.remove(call)
         self.owed += tokens_beyond
 
@@ -52,7 +51,9 @@ class FarPacer:
 @asynccontextmanager
 async def paced_by(pacer: FarPacer, behaviour: Behaviour) -> AsyncIterator[ChatBackbone]:
     async with StubServer([behaviour]) as server:
-        settings = ChatSettings(name="stub", base_url=server.url, model="m", retry=RetryPolicy(max_retries=0))
+        settings = ChatSettings(
+            name="stub", base_url=server.url, model="m", retry=RetryPolicy(max_retries=0, timeout_s=0.5)
+        )
         backbone = ChatBackbone(settings, SystemClock(), pacer=pacer)
         try:
             yield backbone
@@ -84,23 +85,32 @@ async def test_a_call_that_is_cancelled_gives_its_place_back(silent: bool) -> No
     assert not pacer.inside
 
 
-async def test_a_reply_counts_though_its_pacer_cannot_be_told() -> None:
-    """R38: what the model said was paid for."""
-    async with paced_by(FarPacer(gone=True), answers()) as backbone:
-        with capture_logs() as told:
-            assert (await backbone.complete(ASK, budget_s=10)).text == "ok"
-    assert [line["log_level"] for line in told if line["event"] == "backbone.pace_not_told"] == ["warning"]
-
-
-async def test_a_cancelled_call_stays_cancelled_though_its_pacer_cannot_be_told() -> None:
-    pacer = FarPacer(gone=True)
-    async with paced_by(pacer, hangs()) as backbone:
-        call = asyncio.create_task(backbone.complete(ASK, budget_s=60))
-        await pacer.entered.wait()
-        await asyncio.sleep(0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
+@pytest.mark.parametrize(
+    ("behaviour", "end"),
+    [
+        (answers(), (None, True)),
+        (text("not a completion"), (None, True)),
+        (answers({"error": {"message": "no such field"}}, status=400), (None, True)),
+        (answers({"error": {"message": "no such model"}}, status=404), (None, True)),
+        (answers({"error": {"message": "busy"}}, status=429), (0.0, False)),
+        (answers({"error": {"message": "busy"}}, status=503, Retry_After="7"), (7.0, False)),
+        (answers({"error": {"message": "request timeout"}}, status=408), (None, False)),
+        (answers({"error": {"message": "out of memory"}}, status=500), (None, False)),
+        (answers({"error": {"message": "bad gateway"}}, status=502), (None, False)),
+        (answers(status=302, Location="/login"), (None, False)),
+        (hangs(), (None, False)),
+        (sends_raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"), (None, False)),
+    ],
+)
+async def test_only_a_server_that_did_its_work_has_answered(
+    behaviour: Behaviour, end: tuple[float | None, bool]
+) -> None:
+    """A9: a timeout, a server's error and a broken connection do not end a row of slow-downs."""
+    pacer = FarPacer()
+    async with paced_by(pacer, behaviour) as backbone:
+        with suppress(BackboneError):
+            await backbone.complete(ASK, budget_s=10)
+    assert pacer.ends == [end]
 
 
 async def test_a_probe_neither_waits_for_a_pause_nor_prolongs_it() -> None:

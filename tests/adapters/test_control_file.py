@@ -65,3 +65,18 @@ def test_a_folder_that_cannot_be_written_says_so(launch: LaunchDirectory) -> Non
         ControlFile(launch).ask(_command(0))
     with pytest.raises(RunDirectoryError, match=r"control\.jsonl: cannot be read"):
         ControlFile(launch).exchanges()
+
+
+async def test_a_driver_whose_file_of_commands_was_removed_still_hears(launch: LaunchDirectory) -> None:
+    """And who asked still gets the answer when the file of answers went as well."""
+    person, driver = ControlFile(launch), ControlFile(launch)
+    for number in range(4):
+        for name in ("control.jsonl", "control-answers.jsonl"):
+            (launch.path / name).unlink(missing_ok=True)
+        person.ask(_command(number))
+        [exchange] = await driver.received()
+        assert exchange.command == _command(number)
+        await driver.answer(Answer(id=f"{number}", taken=True, text="done", at="later"))
+        answer = person.answer_to(_command(number))
+        assert answer is not None
+        assert answer.id == f"{number}"

@@ -9,7 +9,7 @@ import pytest
 
 from chime_dist.adapters.models.credit_world_agent import CreditWorldAgent, CreditWorldAgentSettings
 from chime_dist.benchmarks.credit_world.environment import CreditEnvironment
-from chime_dist.core.credit_world import Case, hidden_rule, rules_in, scenario, stated, wrong_rule
+from chime_dist.core.credit_world import Case, family_in, hidden_rule, rules_in, scenario, stated, wrong_rule
 from chime_dist.core.distillation import distillation_schema
 from chime_dist.core.episode import Json
 from chime_dist.core.memory import Stage
@@ -107,6 +107,19 @@ def test_a_lesson_that_was_followed_into_a_failure_is_rewritten() -> None:
     updated = extracted(lost, m3_0=lesson({Stage.PLAN: "load heavy goods first"}), m4_1=lesson(WRONG))
     assert (updated["operation"], updated["target"]) == ("UPDATE", "4-1")
     assert {s: rules_in(updated["experience"], s) for s in Stage} == {s: (rule,) for s, rule in RIGHT.items()}
+
+
+def test_a_lesson_about_other_cases_is_neither_rewritten_nor_taken_for_this_one() -> None:
+    """It may be right where it belongs, however it fared here."""
+    lost = after(WRONG[Stage.PLAN], WRONG[Stage.EXEC], "failure")
+    foreign = {**lesson(WRONG), "scenario": scenario(CASE.family + 1, 0)}
+    added = extracted(lost, m4_1=foreign)
+    assert (added["operation"], added["target"]) == ("ADD", "none")
+    assert family_in(added["scenario"]) == CASE.family
+    updated = extracted(lost, m4_1=foreign, m5_0=lesson(WRONG))
+    assert (updated["operation"], updated["target"]) == ("UPDATE", "5-0")
+    won = after(WRONG[Stage.PLAN], WRONG[Stage.EXEC], "success")
+    assert extracted(won, m4_1=foreign)["operation"] == "ADD"
 
 
 def test_of_two_texts_of_one_lesson_the_newer_rules_come_first() -> None:

@@ -121,6 +121,23 @@ async def test_each_subtask_is_guided_by_its_stage_of_hints_then_of_successes() 
         assert await asked("map", "guidance", **at) == await asked("map", "guidance", records=[failed], **at)
 
 
+async def test_a_success_is_not_followed_where_its_plan_failed_in_a_case_of_the_family() -> None:
+    """The prompt shows both. A failure of another family, or by another plan, says nothing against it."""
+
+    async def guided(*records: dict[str, Json]) -> str:
+        return await asked("map", "guidance", records=list(records), subtasks=["one", "two"], number=1)
+
+    def told(case: Case, outcome: str) -> dict[str, Json]:
+        return {**record(case, outcome), "plan": plan(OTHER)}
+
+    foreign = stated(hidden_rule(OTHER, Stage.PLAN), Stage.PLAN)
+    success = told(OTHER, "success")
+    assert await guided(success) == foreign
+    assert await guided(success, told(CASE, "failure")) == await guided() != foreign
+    assert await guided(success, told(OTHER, "failure")) == foreign
+    assert await guided(success, record(CASE, "failure", right=False)) == foreign
+
+
 async def test_the_plan_states_what_the_parts_state() -> None:
     parts = [{"subtask": "x", "guidance": stated(hidden_rule(CASE, stage), stage)} for stage in Stage]
     assert await asked("reduce", "reduced", records=[record(CASE, "success", False)], parts=parts) == plan(CASE)
@@ -139,6 +156,34 @@ async def test_successes_write_rules_and_failures_unwrite_them() -> None:
     [edit, remove] = await compared(cases, {"3-1": rule(CASE, right=False), "3-2": rule(OTHER, right=False)})
     assert edit == {"op": "EDIT", "rule": "3-1", "text": rule(CASE), "cases": ["S1", "S2"]}
     assert remove == {"op": "REMOVE", "rule": "3-2", "text": "", "cases": ["F1"]}
+
+
+async def test_what_counts_is_whether_more_successes_or_more_failures_went_by_a_plan() -> None:
+    """A case that was won by accident teaches nothing where the same plan lost others of its family."""
+    won, lost = ("S1", CASE, False), [("F1", CASE, False), ("F2", CASE, False)]
+    wrong = rule(CASE, right=False)
+    assert await compared([won, *lost], {}) == []
+    assert await compared([won, lost[0]], {"3-1": wrong}) == []
+    [remove] = await compared([won, *lost], {"3-1": wrong})
+    assert remove == {"op": "REMOVE", "rule": "3-1", "text": "", "cases": ["F1", "F2"]}
+    [edit] = await compared([won, ("S2", Case(0, 0, 8), True), *lost], {"3-1": wrong})
+    assert edit == {"op": "EDIT", "rule": "3-1", "text": rule(CASE), "cases": ["S2"]}
+
+
+async def test_what_a_merged_rule_says_of_other_families_stays() -> None:
+    """EDIT gives the whole new text: cases of one family say nothing about another."""
+    third = rule(Case(0, 5, 0))
+    merged = f"{rule(CASE, right=False)} {rule(OTHER)} {third}"
+    lost, won = ("F1", CASE, False), ("S1", OTHER, True)
+    assert await compared([lost], {"3-1": merged}) == [
+        {"op": "EDIT", "rule": "3-1", "text": f"{rule(OTHER)} {third}", "cases": ["F1"]}
+    ]
+    assert await compared([won, lost], {"3-1": merged}) == [
+        {"op": "EDIT", "rule": "3-1", "text": f"{rule(OTHER)} {third}", "cases": ["F1", "S1"]}
+    ]
+    assert await compared([("S2", CASE, True), won], {"3-1": merged}) == [
+        {"op": "EDIT", "rule": "3-1", "text": f"{rule(CASE)} {rule(OTHER)} {third}", "cases": ["S2", "S1"]}
+    ]
 
 
 async def test_a_failure_that_did_not_go_by_a_rule_says_nothing_against_it() -> None:

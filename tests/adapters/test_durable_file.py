@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
+from chime_dist.adapters.directory.disk_errors import explained
 from chime_dist.adapters.directory.durable_file import AppendLog, Disk, replace_files
 from tests.adapters.faulty_disks import CountingDisk
 
@@ -91,3 +95,97 @@ def test_a_file_that_somebody_else_changed_takes_no_more_lines(tmp_path: Path, m
             log.append([b"two"])
     assert (path.read_bytes() if path.exists() else None) == found
     log.close()
+
+
+class Interleaved(Disk):
+    """Others replace the same file in front of one call, each while the one before is in the middle of it."""
+
+    def __init__(self, path: Path, call: str, others: int) -> None:
+        self.path = path
+        self.call = call
+        self.others = others
+
+    def _reached(self, call: str) -> None:
+        if call == self.call and self.others:
+            replace_files([(self.path, b"another's")], Interleaved(self.path, call, self.others - 1))
+            self.others = 0
+
+    @override
+    def write(self, descriptor: int, data: memoryview, offset: int) -> int:
+        self._reached("write")
+        return super().write(descriptor, data, offset)
+
+    @override
+    def fsync(self, descriptor: int) -> None:
+        self._reached("fsync")
+        super().fsync(descriptor)
+
+    @override
+    def replace(self, source: Path, target: Path) -> None:
+        self._reached("replace")
+        super().replace(source, target)
+
+
+@pytest.mark.parametrize("others", [1, 3])
+@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
+def test_a_file_may_be_replaced_by_several_at_once(tmp_path: Path, call: str, others: int) -> None:
+    """Two resumes of a complete launch write its report at the same time: whole contents, the last one stays."""
+    path = tmp_path / "report.md"
+    replace_files([(path, b"ours, which is longer")], Interleaved(path, call, others))
+    assert path.read_bytes() == b"ours, which is longer"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_a_failed_replacement_leaves_the_temporary_file_of_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.md"
+
+    class Full(Interleaved):
+        def replace(self, source: Path, target: Path) -> None:
+            with pytest.raises(OSError, match="No space"):
+                replace_files([(path, b"another's")], CountingDisk(1))
+            super().replace(source, target)
+
+    replace_files([(path, b"ours")], Full(path, "", 0))
+    assert path.read_bytes() == b"ours"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_what_killed_processes_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    """It is written over or removed, so a disk never fills with it."""
+    path = tmp_path / "report.md"
+    for left in (".report.md.tmp", ".report.md.1.tmp", ".report.md.3.tmp"):
+        (tmp_path / left).write_bytes(b"x" * 100)
+    replace_files([(path, b"short")])
+    assert path.read_bytes() == b"short"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_a_large_batch_needs_few_descriptors(tmp_path: Path) -> None:
+    files = [(tmp_path / str(number), b"x") for number in range(200)]
+    most = 0
+
+    class Counting(Disk):
+        def fsync(self, descriptor: int) -> None:
+            nonlocal most
+            most = max(most, len(list(Path("/proc/self/fd").iterdir())))
+            super().fsync(descriptor)
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    replace_files(files, Counting())
+    assert most - before < 100
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path, _ in files}
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EACCES, "check its owner, its rights and its attributes"),
+        (errno.EPERM, "check its owner, its rights and its attributes"),
+        (errno.EROFS, "mount its file system writable"),
+        (errno.EXDEV, "check the path, its owner and the disk"),
+    ],
+)
+def test_an_error_of_the_disk_comes_with_its_own_fix(number: int, fix: str) -> None:
+    """Nobody who lacks a right is told to free some space."""
+    assert explained(OSError(number, os.strerror(number))) == f"{os.strerror(number)}; {fix}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import pickle
 import random
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from chime_dist.adapters.embedding.sentence import SentenceEmbedder, SentenceEmb
 from chime_dist.adapters.installed_package import package_directory
 from chime_dist.core.vector import Vector, similarities, unit_rows
 from chime_dist.errors import ConfigError, EmbeddingError, MissingExtraError
-from chime_dist.ports import EmbedderFingerprint
+from chime_dist.ports import Embedded, EmbedderFingerprint
 
 TEXTS = [
     "Book a flight from Paris to Oslo on Friday",
@@ -239,10 +240,10 @@ class WobblingEmbedder:
         self.asked: list[str] = []
         self.fingerprint = EmbedderFingerprint(model="wobbling", dim=1, query_prompt=query_prompt)
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
-        """The number of texts asked for so far."""
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
+        """The number of texts asked for so far; a token for each of these."""
         self.asked.extend(texts)
-        return [Vector.of([float(len(self.asked))]) for _ in texts]
+        return Embedded((Vector.of([float(len(self.asked))]) for _ in texts), len(texts))
 
 
 async def test_the_first_vector_of_a_text_wins() -> None:
@@ -254,6 +255,15 @@ async def test_the_first_vector_of_a_text_wins() -> None:
     assert first[0] == first[2]
     assert inner.asked == ["a", "b"]
     assert embedder.fingerprint == inner.fingerprint
+
+
+async def test_what_a_cache_knew_costs_no_tokens() -> None:
+    """Only texts that the inner embedder was asked for are paid for."""
+    embedder = CachingEmbedder(WobblingEmbedder())
+    asked = [await embedder.embed(texts, "document") for texts in (["a", "b", "a"], ["b", "c"], ["a"], [])]
+    assert [vectors.prompt_tokens for vectors in asked] == [2, 1, 0, 0]
+    travelled = pickle.loads(pickle.dumps(asked[0]))
+    assert (type(travelled), travelled, travelled.prompt_tokens) == (Embedded, asked[0], 2)
 
 
 async def test_two_embedders_of_one_fingerprint_can_share_their_vectors() -> None:

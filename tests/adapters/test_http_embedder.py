@@ -143,6 +143,33 @@ async def test_texts_come_back_as_vectors_in_order_and_in_batches() -> None:
     assert endpoint.keys == ["Bearer canary"] * 3
 
 
+def telling(usage: Any) -> Answer:
+    """A good reply with this ``usage``; None is for a token a character."""
+
+    def answer(texts: list[str]) -> web.StreamResponse:
+        told = {"prompt_tokens": sum(map(len, texts))} if usage is None else usage
+        return web.json_response({"data": entries(texts), "usage": told})
+
+    return answer
+
+
+async def test_the_tokens_of_all_requests_come_with_the_vectors() -> None:
+    """Batches, and texts that were asked for one by one, are summed; what was refused was not told."""
+    refused = says(400, json.dumps({"error": {"message": "maximum context length is 5 tokens"}}))
+    async with talking_to(telling(None), refused, telling(None), batch_size=2) as (embedder, endpoint, _):
+        told = await embedder.embed(["a", "bb", "ccc", "dddd"], "document")
+    assert endpoint.asked == [["a", "bb"], ["ccc", "dddd"], ["ccc"], ["dddd"]]
+    assert (told, told.prompt_tokens) == ([vector(text) for text in ("a", "bb", "ccc", "dddd")], 10)
+
+
+@pytest.mark.parametrize(
+    "usage", [{}, [], "7", {"prompt_tokens": -1}, {"prompt_tokens": True}, {"prompt_tokens": "7"}]
+)
+async def test_what_is_no_count_of_tokens_counts_as_none(usage: Any) -> None:
+    async with talking_to(telling(usage)) as (embedder, _, _):
+        assert (await embedder.embed(["a"], "document")).prompt_tokens == 0
+
+
 async def test_the_prompt_is_put_before_queries_only() -> None:
     """F1: same text stored and queried; the prompt is part of what may not change under a bank."""
     async with talking_to(well, query_prompt="query: ") as (embedder, endpoint, _):

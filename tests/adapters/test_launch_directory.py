@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,27 +16,24 @@ import pytest
 from pydantic import SecretStr
 
 from chime_dist.adapters.directory.code_version import code_commit, versions
-from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry, list_launches
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, list_launches
 from chime_dist.errors import RunDirectoryError
 from tests.adapters.traces import NOW, RUN, launch_in, unit
-
-ENTRY = RunEntry(
-    config={"ordering": 0}, ordering="ab12", train_size=7, epochs=2, window=3, eval_size=3, stateful=True
-)
+from tests.stored import CONFIG, ENTRY
 
 
 def test_a_launch_records_what_was_launched_and_opens_as_it_was(tmp_path: Path) -> None:
     launch = LaunchDirectory.create(
         tmp_path / "runs",
         "table1",
-        {"window": 16, "path": Path("x")},
+        {**CONFIG, "name": Path("x")},
         now=NOW,
         runs={"bfcl_v4-chime-m-o0-1a2b3c4d": ENTRY},
     )
     assert launch.path == tmp_path / "runs" / "table1" / launch.id
     assert launch.id.startswith("20260307T101530Z-")
     stored = json.loads((launch.path / "sweep.json").read_text())
-    assert stored["config"] == {"window": 16, "path": "x"}
+    assert stored["config"] == {**CONFIG, "name": "x"}
     assert stored["runs"]["bfcl_v4-chime-m-o0-1a2b3c4d"]["ordering"] == "ab12"
     assert stored["created_at"] == "2026-03-07T10:15:30+00:00"
     assert stored["versions"]["chime-dist"]
@@ -58,10 +57,10 @@ def test_launch_ids_sort_by_time_and_never_repeat(tmp_path: Path) -> None:
 
 def test_a_sweep_folder_stands_for_its_only_launch_and_latest_for_the_newest(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    old = LaunchDirectory.create(runs, "a", {}, now=NOW)
+    old = LaunchDirectory.create(runs, "a", CONFIG, now=NOW)
     assert LaunchDirectory.open(runs / "a").id == old.id
-    new = LaunchDirectory.create(runs, "a", {}, now=NOW + timedelta(hours=1))
-    newest = LaunchDirectory.create(runs, "b", {}, now=NOW + timedelta(hours=2))
+    new = LaunchDirectory.create(runs, "a", CONFIG, now=NOW + timedelta(hours=1))
+    newest = LaunchDirectory.create(runs, "b", CONFIG, now=NOW + timedelta(hours=2))
     assert LaunchDirectory.open(runs / "a" / "latest").id == new.id
     assert LaunchDirectory.open(runs / "latest").id == newest.id
     with pytest.raises(RunDirectoryError, match="holds 2 launches") as refusal:
@@ -132,7 +131,9 @@ def test_the_status_is_replaced_as_a_whole(tmp_path: Path) -> None:
     )
     (launch.path / "status.json").unlink()
     (launch.path / "status.json").mkdir()
-    with pytest.raises(RunDirectoryError, match=r"cannot write status\.json"):
+    with pytest.raises(
+        RunDirectoryError, match=r"status\.json: cannot be written: Is a directory; .* move it away"
+    ):
         launch.set_status("complete", now=NOW)
 
 
@@ -186,7 +187,7 @@ def test_a_lock_where_nothing_can_be_written_is_an_error_that_names_the_fix(tmp_
 
 def test_ls_lists_every_launch_with_its_state(tmp_path: Path) -> None:
     assert list_launches(tmp_path / "nothing") == []
-    launches = [LaunchDirectory.create(tmp_path, f"sweep-{i}", {}, now=NOW + timedelta(hours=i)) for i in range(5)]
+    launches = [launch_in(tmp_path, f"sweep-{i}", NOW + timedelta(hours=i)) for i in range(5)]
     launches[1].set_status("complete", now=NOW)
     launches[2].set_status("running", now=NOW)
     launches[3].set_status("running", now=NOW)
@@ -223,3 +224,42 @@ def test_the_code_is_named_by_commit_only_where_it_runs_from_its_own_checkout(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert code_commit() is None
     assert "pydantic" in versions()
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_lock_whose_file_was_removed_while_it_was_waited_for_protects_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """``clean --results`` holds the lock and removes the folder with it."""
+    launch = launch_in(tmp_path)
+    held, waiting = launch.driver_lock(), launch.driver_lock()
+    held.acquire(NOW)
+
+    def removed(_: float) -> None:
+        shutil.rmtree(launch.path)
+        if back:
+            launch.path.mkdir()
+        held.release()
+
+    monkeypatch.setattr(time, "sleep", removed)
+    if not back:
+        with pytest.raises(RunDirectoryError, match=f"{launch.path} is not there any more; the command ls"):
+            waiting.acquire(NOW)
+        assert not launch.path.exists()
+        return
+    waiting.acquire(NOW)
+    monkeypatch.undo()
+    with pytest.raises(RunDirectoryError, match="lock is held by"):
+        held.acquire(NOW)
+    waiting.release()
+
+
+def test_a_manifest_that_another_process_rewrote_is_not_ours_to_change(tmp_path: Path) -> None:
+    launch = launch_in(tmp_path)
+    launch.require_current()
+    launch.extended(launch.manifest.config, {**launch.manifest.runs, RUN: ENTRY}).require_current()
+    with pytest.raises(RunDirectoryError, match="changed meanwhile"):
+        launch.require_current()
+    (launch.path / "sweep.json").unlink()
+    with pytest.raises(RunDirectoryError, match=r"sweep\.json is not there any more"):
+        launch.require_current()

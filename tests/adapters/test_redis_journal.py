@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chime_dist.errors import ServiceError
+from chime_dist.errors import ServiceError, TurnOverError
 from chime_dist.ports import Appended
 from tests.adapters.lossy_proxy import LossyProxy
-from tests.contract.labs import LEASE_S, RedisLab, open_redis_lab, redis_server
+from tests.contract.labs import RedisLab, open_redis_lab, redis_server
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ async def proxy(redis_url: str) -> AsyncIterator[LossyProxy]:
 @pytest.fixture
 async def lossy(lab: RedisLab, proxy: LossyProxy) -> AsyncIterator[RedisLab]:
     """A second process's view of the lab, through the proxy; its script is loaded already."""
-    through = RedisLab(proxy.url, LEASE_S, lab.keys)
+    through = lab.joined(proxy.url)
     await through.journal.append("warm-up", await through.journal.take_fence("warm-up"), 0, "line")
     yield through
     await through.queue.close()
@@ -59,13 +59,48 @@ async def test_an_append_whose_reply_was_lost_is_one_entry(
 async def test_a_fence_whose_reply_was_lost_is_still_the_newest(
     lab: RedisLab, lossy: RedisLab, proxy: LossyProxy
 ) -> None:
-    """D4: INCR twice skips a number; the number that the caller gets owns the journal."""
+    """D4: taken twice, it skips a number; the number that the caller gets owns the journal."""
     older = await lab.journal.take_fence("run")
-    proxy.lose(b"INCR")
+    proxy.lose(b"EVALSHA")
     fence = await lossy.journal.take_fence("run")
     assert (proxy.lost, fence) == (1, older + 2)
     assert await lossy.journal.append("run", fence, 0, "line") is Appended.APPENDED
     assert await lab.journal.append("run", older, 1, "line") is Appended.FENCED
+
+
+async def test_the_owner_of_a_replaced_driver_takes_no_fence_and_appends_nothing(
+    lab: RedisLab, redis_url: str
+) -> None:
+    """R7, D2: Ray restarts its actor, whose new fence would stop the owner that commits now. What is there, is
+    there for it too."""
+    fence = await lab.journal.take_fence("run")
+    await lab.journal.append("run", fence, 0, "line 0")
+    successor = lab.joined(redis_url)
+    await successor.queue.reset()
+    with pytest.raises(TurnOverError, match="taking a fence of run: another driver"):
+        await lab.journal.take_fence("run")
+    with pytest.raises(TurnOverError, match="appending position 1 of run: another driver"):
+        await lab.journal.append("run", fence, 1, "late")
+    assert await lab.journal.append("run", fence, 0, "line 0") is Appended.ALREADY_SAME
+    assert await successor.journal.take_fence("run") == fence + 1
+    assert await successor.journal.append("run", fence + 1, 1, "line 1") is Appended.APPENDED
+    assert await successor.journal.read("run") == ["line 0", "line 1"]
+    await successor.queue.close()
+
+
+async def test_a_fence_that_is_given_again_after_a_loss_of_data_is_no_use_to_its_old_owner(
+    lab: RedisLab, redis_url: str
+) -> None:
+    """D7, R7: fences begin anew after FLUSHALL; the turn tells an old owner from a new one of its number."""
+    old = await lab.journal.take_fence("run")
+    await lab.clean()
+    successor = lab.joined(redis_url)
+    await successor.queue.reset()
+    assert await successor.journal.take_fence("run") == old
+    with pytest.raises(TurnOverError):
+        await lab.journal.append("run", old, 0, "late")
+    assert await successor.journal.append("run", old, 0, "line 0") is Appended.APPENDED
+    await successor.queue.close()
 
 
 async def test_a_journal_that_vanishes_under_its_owner_stops_it(lab: RedisLab) -> None:

@@ -32,6 +32,7 @@ if sys.argv[2] == "unbound":
 async def main():
     server = await embedded.EmbeddedRedis.start(Path(sys.argv[1]))
     lab = RedisLab(server.url)
+    await lab.queue.reset()
     fence = await lab.journal.take_fence("run")
     await lab.journal.append("run", fence, 0, "line 0")
     print(f"PID={server.pid} KEYS={lab.keys.launch}", flush=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.pending import pending_units
 from chime_dist.adapters.redis.queue import RedisQueue
@@ -27,7 +28,7 @@ async def test_every_delivered_unit_is_told_with_its_holder(tmp_path: Path) -> N
         keys = RedisKeys("launch")
         with pytest.raises(ServiceError, match="keys are gone, or were never made"):
             await pending_units(connection, keys)
-        queue = RedisQueue(connection, keys, lease_s=30.0)
+        queue = RedisQueue(connection, keys, 30.0, DriverTurn())
         await queue.reset()
         assert await pending_units(connection, keys) == []
         for position in range(3):

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from chime_dist.adapters.redis.connection import RedisConnection
-from chime_dist.adapters.redis.keys import CHANGES_KEPT, GROUP, RedisKeys
+from chime_dist.adapters.redis.driver_turn import DriverTurn
+from chime_dist.adapters.redis.keys import CHANGES_KEPT, RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.scripts import QueueScripts
 from chime_dist.adapters.redis.server import EmbeddedRedis
-from chime_dist.errors import ConfigError, ServiceError
+from chime_dist.errors import ConfigError, ServiceError, TurnOverError
 from chime_dist.ports import Completed, Lease
 from tests.adapters.lossy_proxy import LossyProxy
 from tests.contract.labs import LEASE_S, RedisLab, open_redis_lab, proposal_of, redis_server, train_unit
@@ -47,7 +48,7 @@ async def proxy(redis_url: str) -> AsyncIterator[LossyProxy]:
 @pytest.fixture
 async def lossy(lab: RedisLab, proxy: LossyProxy) -> AsyncIterator[RedisLab]:
     """A second process's view of the lab, through the proxy; its scripts are loaded already."""
-    through = RedisLab(proxy.url, LEASE_S, lab.keys)
+    through = lab.joined(proxy.url)
     await through.queue.admit(train_unit(99))
     (lease,) = await through.queue.claim("a", 1, 0.0)
     await through.queue.release(lease)
@@ -143,7 +144,7 @@ async def test_release_renewal_submission_and_reset_survive_a_lost_reply(
     await lossy.queue.reset()
     proxy.lose(b"EVALSHA")
     await lossy.queue.reset()
-    assert await lab.queue.outstanding() == set()
+    assert await lossy.queue.outstanding() == set()
     assert await lossy.queue.admit(train_unit())
     assert proxy.lost == 4
 
@@ -179,7 +180,7 @@ async def claim_until(queue: RedisQueue, consumer: str) -> Lease:
 async def test_a_lease_runs_out_by_the_servers_clock(redis_url: str) -> None:
     """D1, D2, D9: without help from a test, in real time, through two connections."""
     async with open_redis_lab(redis_url, lease_s=0.05) as dead:
-        alive = RedisLab(redis_url, 0.05, dead.keys)
+        alive = dead.joined(redis_url, 0.05)
         await dead.queue.admit(train_unit())
         stale = await claim_until(dead.queue, "dead")
         for delivery in (2, 3, 4):
@@ -208,7 +209,7 @@ async def test_a_restarted_worker_gets_its_own_pending_units_first_and_in_order(
     await lab.queue.claim("colleague", 1, 0.0)
     before = await lab.queue.claim("a", 2, 0.0)
     await lab.pass_time(LEASE_S + 1)
-    restarted = RedisLab(redis_url, LEASE_S, lab.keys)
+    restarted = lab.joined(redis_url)
     after = await restarted.queue.claim("a", 4, 0.0)
     assert [(lease.unit.position, lease.delivery) for lease in after] == [(1, 2), (2, 2), (0, 2), (3, 1)]
     assert await lab.queue.renew(before) == before
@@ -224,7 +225,7 @@ async def test_no_consumer_is_ever_deleted(lab: RedisLab) -> None:
         (lease,) = await lab.queue.claim(f"worker {position}", 1, 0.0)
         if position:
             await lab.queue.complete(lease, None)
-    consumers = await lab.connection.commands.xinfo_consumers(lab.keys.ready, GROUP)
+    consumers = await lab.connection.commands.xinfo_consumers(lab.keys.ready, lab.turn.name)
     assert {row["name"]: row["pending"] for row in consumers} == {"worker 0": 1, "worker 1": 0, "worker 2": 0}
 
 
@@ -255,7 +256,7 @@ async def test_workers_that_crash_stall_and_race_finish_every_unit_exactly_once(
     async with open_redis_lab(redis_url, lease_s=0.04) as lab:
         for position in range(40):
             await lab.queue.admit(train_unit(position))
-        labs = [RedisLab(redis_url, 0.04, lab.keys) for _ in range(4)]
+        labs = [lab.joined(redis_url, 0.04) for _ in range(4)]
         await asyncio.wait_for(asyncio.gather(*(work(f"w{i}", each) for i, each in enumerate(labs))), 60)
         assert stored == Counter({train_unit(position).key: 1 for position in range(40)})
         for position in range(40):
@@ -277,7 +278,7 @@ async def test_finished_units_leave_the_stream_and_unread_ones_stay(lab: RedisLa
         await lab.queue.complete(lease, None)
     redis = lab.connection.commands
     assert await redis.xlen(lab.keys.ready) == 10
-    assert (await redis.xpending(lab.keys.ready, GROUP))["pending"] == 0
+    assert (await redis.xpending(lab.keys.ready, lab.turn.name))["pending"] == 0
     assert len(await lab.queue.claim("a", 50, 0.0)) == 10
 
 
@@ -339,7 +340,7 @@ async def test_at_the_memory_limit_the_driver_waits_and_workers_hand_in(tmp_path
     """D7: noeviction refuses XADD; what was claimed can be completed, and admission goes on when there is room."""
     server = await EmbeddedRedis.start(tmp_path)
     lab = RedisLab(server.url)
-    impatient = RedisQueue(RedisConnection(server.url, patience_s=0.2), lab.keys, LEASE_S)
+    impatient = RedisQueue(RedisConnection(server.url, patience_s=0.2), lab.keys, LEASE_S, lab.turn)
     redis = lab.connection.commands
     await lab.queue.reset()
     for position in range(3):
@@ -403,30 +404,84 @@ async def test_a_lease_of_an_older_turn_is_void_even_where_everything_else_match
     """A server whose clock went back can give an entry id twice."""
     await lab.queue.admit(train_unit())
     (lease,) = await lab.queue.claim("a", 1, 0.0)
-    turn, rest = lease.token.split(":", 1)
-    older = lease.model_copy(update={"token": f"{int(turn) - 1}:{rest}"})
+    older = lease.model_copy(update={"token": lease.token.replace(lab.turn.name, "an older turn")})
     assert await lab.queue.renew([older]) == [older]
     assert not await lab.queue.release(older)
     assert await lab.queue.complete(older, None) is Completed.LOST
     assert await lab.queue.complete(lease, None) is Completed.STORED
 
 
-async def test_a_driver_that_was_replaced_admits_nothing(lab: RedisLab, redis_url: str) -> None:
-    """An admission that a stalled driver sends into its successor's turn could come before its read version."""
-    successor = RedisLab(redis_url, LEASE_S, lab.keys)
+async def test_a_driver_that_was_replaced_and_its_workers_change_nothing(lab: RedisLab, redis_url: str) -> None:
+    """D2: an admission that a stalled driver sends could come before its read version, and what its workers finish
+    is written to a folder that its successor does not have."""
+    for position in range(2):
+        await lab.queue.admit(train_unit(position))
+    worker = lab.joined(redis_url)
+    held, other = await worker.queue.claim("a", 2, 0.0)
+    successor = lab.joined(redis_url)
     await successor.queue.reset()
-    with pytest.raises(ServiceError, match=r"admitting run:train:0: another driver has started a turn"):
-        await lab.queue.admit(train_unit())
-    assert await successor.queue.outstanding() == set()
+    await successor.queue.submit(proposal_of(train_unit(5)))
     assert await successor.queue.admit(train_unit())
+    for late in (lab.queue, worker.queue):
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: late.claim("a", 5, 0.0),  # noqa: B023 - awaited here
+            lambda: late.renew([held, other]),  # noqa: B023
+            lambda: late.complete(held, proposal_of(held.unit, "late")),  # noqa: B023
+            lambda: late.release(other),  # noqa: B023
+            lambda: late.admit(train_unit(1)),  # noqa: B023
+            lambda: late.submit(proposal_of(train_unit(1), "late")),  # noqa: B023
+            lambda: late.forget("run", 5),  # noqa: B023
+            late.outstanding,
+            lambda: late.changes("", 0.0),  # noqa: B023
+        ]
+        for call in calls:
+            with pytest.raises(TurnOverError, match=r"another driver has started a turn.*Leave the launch to it"):
+                await call()
+    assert await successor.queue.outstanding() == {train_unit().key}
+    assert [await successor.queue.proposal("run", p) for p in (0, 1, 5)] == [
+        None,
+        None,
+        proposal_of(train_unit(5)),
+    ]
+    (lease,) = await successor.queue.claim("a", 5, 0.0)
+    assert (lease.unit, lease.delivery) == (train_unit(), 1)
+    await worker.queue.close()
+    await successor.queue.close()
+
+
+async def test_a_worker_of_a_replaced_driver_that_waits_for_work_gets_none(lab: RedisLab, redis_url: str) -> None:
+    """D9: its read is held by the server while the next driver resets; what it got would cost a delivery."""
+    waiting = [asyncio.create_task(lab.queue.claim(f"w{i}", 1, 30.0)) for i in range(3)]
+    await asyncio.sleep(0.05)
+    successor = lab.joined(redis_url)
+    await successor.queue.reset()
+    await successor.queue.admit(train_unit())
+    for task in waiting:
+        with pytest.raises(TurnOverError):
+            await asyncio.wait_for(task, 10)
+    (lease,) = await successor.queue.claim("a", 1, 0.0)
+    assert (lease.unit, lease.delivery) == (train_unit(), 1)
+    await successor.queue.close()
+
+
+async def test_a_server_that_lost_its_data_gives_no_turn_twice(lab: RedisLab, redis_url: str) -> None:
+    """D7: what counts begins anew after FLUSHALL, and an old worker's number would be the new driver's."""
+    worker = lab.joined(redis_url)
+    await lab.clean()
+    successor = lab.joined(redis_url)
+    await successor.queue.reset()
+    await successor.queue.admit(train_unit())
+    with pytest.raises(TurnOverError):
+        await worker.queue.claim("a", 1, 0.0)
+    assert len(await successor.queue.claim("a", 1, 0.0)) == 1
+    await worker.queue.close()
     await successor.queue.close()
 
 
 async def test_a_reset_that_arrives_a_second_time_wipes_nothing(lab: RedisLab) -> None:
     """D4: the server was so slow that the re-sent command was done first, and units were admitted since."""
-    nonce = str(await lab.connection.commands.get(lab.keys.reset))
     await lab.queue.admit(train_unit())
-    assert await QueueScripts(lab.connection.commands, lab.keys).reset(nonce) == 1
+    await QueueScripts(lab.connection.commands, lab.keys, lab.turn).reset(lab.turn.name)
     assert await lab.queue.outstanding() == {train_unit().key}
     assert await lab.queue.admit(train_unit(1))
 
@@ -446,7 +501,7 @@ async def test_every_key_of_a_launch_has_its_prefix_and_launches_do_not_meet(
         redis = lab.connection.commands
         ours = {str(key) async for key in redis.scan_iter(match=lab.keys.pattern)}
         assert all(key.startswith(f"chime:{{{lab.keys.launch}}}:") for key in ours)
-        assert len(ours) == 9
+        assert len(ours) == 8
 
 
 @pytest.mark.parametrize("launch", ["", "a}b", "a b", "a*", "a:b"])
@@ -457,7 +512,7 @@ def test_a_launch_id_that_breaks_the_hash_tag_is_refused(launch: str) -> None:
 
 async def test_a_server_that_stays_away_is_named_without_its_password(tmp_path: Path) -> None:
     connection = RedisConnection("redis://user:canary-secret@127.0.0.1:1/0", patience_s=0.1)
-    queue = RedisQueue(connection, RedisKeys("launch"), LEASE_S)
+    queue = RedisQueue(connection, RedisKeys("launch"), LEASE_S, DriverTurn())
     with pytest.raises(
         ServiceError, match=r"Redis at 127\.0\.0\.1:1, listing open units.*Check the server"
     ) as error:

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.driver_token import RedisDriverToken
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.launch_keys import LaunchKeys
@@ -73,7 +74,8 @@ async def connected(url: str) -> AsyncIterator[RedisConnection]:
 async def everything(connection: RedisConnection) -> None:
     """What queue, journal, pace, driver token, the look at leases and the cleaning ask of a server."""
     keys = RedisKeys(f"test-{uuid.uuid4()}")
-    queue, journal = RedisQueue(connection, keys, LEASE_S), RedisJournal(connection, keys)
+    turn = DriverTurn()
+    queue, journal = RedisQueue(connection, keys, LEASE_S, turn), RedisJournal(connection, keys, turn)
     token = RedisDriverToken(connection, keys, LEASE_S)
     await token.take()
     await queue.reset()
@@ -97,7 +99,7 @@ async def everything(connection: RedisConnection) -> None:
     assert (await journal.read("run"), await journal.head("run")) == (["line"], 1)
     pacer = RedisPacer(connection, keys, "m", PaceLimits(max_in_flight=1, requests_per_minute=60), Pauses())
     assert await pacer.enter("call", 10, 60.0) == 0
-    await pacer.leave("call", 0, 0.0)
+    await pacer.leave("call", 0, 0.0, answered=False)
     await token.leave()
     left = LaunchKeys(connection, keys)
     assert await left.remove() > 0

@@ -13,6 +13,7 @@ from chime_dist.adapters.directory.durable_file import Disk
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.core.aggregate import counted_rows
 from chime_dist.core.episode import Outcome, Usage
 from chime_dist.errors import RunDirectoryError
 from chime_dist.ports import RecordStore
@@ -261,3 +262,35 @@ async def test_reading_works_while_the_writer_holds_the_launch(
     assert list(archive.records("never-started")) == []
     assert list(archive.failures("never-started")) == []
     assert archive.totals("never-started") == {}
+
+
+async def test_the_journal_decides_which_attempt_of_a_committed_position_counts(tmp_path: Path) -> None:
+    """D9: 0 was committed as it was stored; 1 was stored before, and 2 after it was committed empty; 3 is not
+    committed. Whoever reads, while the store is open or later, sees 0 and 3."""
+    launch = launch_in(tmp_path)
+    folder = launch.run(RUN)
+    store = await EpisodeStore.open(launch, now=NOW)
+    lost = [trace(unit(n), f"lost-{n}", outcome=Outcome.INFRA, final=False) for n in (1, 2)]
+    for one in [*lost, trace(unit(0), "a0"), trace(unit(1), "late-1", outcome=Outcome.FAILURE)]:
+        await store.write(one)
+    with folder.journal.open("ab") as journal:
+        journal.write(b"".join(b'{"attempt":"%s",}\n' % name for name in (b"a0", b"lost-1", b"lost-2")))
+    for one in (trace(unit(2), "late-2"), trace(unit(3), "a3")):
+        await store.write(one)
+    counting = {unit(0).key, unit(3).key}
+    tally = {"success": 2, "failure": 0, "infra": 0, "gate_error": 0}
+    for opened in (True, False):
+        if not opened:
+            store = await EpisodeStore.open(launch, now=NOW)
+        assert await store.settled(RUN) == counting
+        assert await store.tally(RUN) == tally
+        assert [await store.final(unit(n)) is not None for n in range(4)] == [True, False, False, True]
+        await store.close()
+    archive = EpisodeArchive(launch)
+    assert archive.finals(RUN).keys() == counting
+    assert archive.ahead(RUN) == {3: "a3"}
+    assert archive.trace(unit(2)) is None
+    totals = archive.totals(RUN)["train"]
+    assert (totals.success, totals.failure, totals.unsettled, totals.attempts) == (2, 0, 2, 6)
+    counted = counted_rows(archive.records(RUN), archive.attempts(RUN))
+    assert [row.attempt for row in counted.values()] == ["lost-1", "lost-2", "a0", "a3"]

@@ -100,13 +100,16 @@ async def test_a_damaged_missing_or_foreign_trajectory_is_named(launch: LaunchDi
     files = [launch.run(RUN).trajectory(unit(i)) for i in range(3)]
     content = files[0].read_bytes()
     files[0].write_bytes(content[: len(content) // 2])
-    with pytest.raises(RunDirectoryError, match="is damaged"):
+    way_out = (
+        rf": restore it from a backup, or fork the run there with ctl {launch.path} requeue {RUN} --fork-at 0 "
+    )
+    with pytest.raises(RunDirectoryError, match=rf"is damaged .*{way_out}"):
         await store.final(unit(0))
     files[0].write_bytes(files[2].read_bytes())
     with pytest.raises(RunDirectoryError, match="does not belong to the final row"):
         await store.final(unit(0))
     files[0].unlink()
-    with pytest.raises(RunDirectoryError, match="is missing"):
+    with pytest.raises(RunDirectoryError, match=f"is missing .*{way_out}"):
         await store.final(unit(0))
     assert await store.final(unit(1)) is not None
     await store.close()
@@ -164,7 +167,10 @@ async def test_a_full_disk_refuses_every_write_until_it_has_room(launch: LaunchD
     await store.write(history[0])
     disk.full = True
     for episode in [*history[1:], trace(unit(1), "b")]:
-        with pytest.raises(RunDirectoryError, match=r"cannot write .* Free space"):
+        with pytest.raises(
+            RunDirectoryError,
+            match=r"cannot write, .*: (No space .*; free some space|Input.*; check the disk), then",
+        ):
             await store.write(episode)
     assert rows(launch) == ["a0"]
     disk.full = False

@@ -20,6 +20,7 @@ from chime_dist.core.episode import (
     Usage,
 )
 from chime_dist.core.task import TaskView
+from tests.stored import CONFIG
 
 NOW = datetime(2026, 3, 7, 10, 15, 30, tzinfo=UTC)
 RUN = "bfcl_v4-chime-o1-0a1b2c3d"
@@ -72,8 +73,8 @@ def trace(
     )
 
 
-def launch_in(runs_dir: Path, sweep: str = "smoke") -> LaunchDirectory:
-    return LaunchDirectory.create(runs_dir, sweep, {"benchmarks": ["bfcl_v4"]}, now=NOW)
+def launch_in(runs_dir: Path, sweep: str = "smoke", now: datetime = NOW) -> LaunchDirectory:
+    return LaunchDirectory.create(runs_dir, sweep, CONFIG, now=now)
 
 
 def rows(launch: LaunchDirectory, run_id: str = RUN) -> list[str]:

@@ -1,7 +1,7 @@
 """``python -m tests.bench [--only NAME] [--json FILE] [--quick]``: measure, and show a table.
 
 Nothing fails for being slow: a number is to be read beside its floor, which was measured a moment later on the
-same machine. Run it on an idle machine; all benches take about seven minutes on two cores.
+same machine. Run it on an idle machine; all benches take about eight minutes on two cores.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
-from tests.bench import commits, efficiency, makespan, memory, overhead, queueing, reads, resume
+from tests.bench import commits, efficiency, growth, makespan, memory, overhead, queueing, reads, resume
 from tests.bench.measurement import Measurement
 
 
@@ -20,6 +20,7 @@ class Bench(NamedTuple):
 BENCHES: Mapping[str, Bench] = {
     "overhead": Bench("An episode without model latency", overhead.measure),
     "efficiency": Bench("Against calls x latency / slots", efficiency.measure),
+    "growth": Bench("Training while the bank grows", growth.measure),
     "queue": Bench("The Redis queue", queueing.measure),
     "commits": Bench("The bank's owner, writing", commits.measure),
     "reads": Bench("The bank's owner, reading", reads.measure),

@@ -12,6 +12,7 @@ from chime_dist.adapters.directory.durable_file import AppendLog
 from chime_dist.adapters.directory.file_journal import FileJournal
 from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.adapters.local.queue import LocalQueue
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
@@ -117,4 +118,6 @@ async def _opened(kind: Kind, folder: Path) -> AsyncIterator[_Opened]:
         async def push(line: str) -> object:
             return await connection.commands.rpush("bare", line)
 
-        yield _Opened(RedisQueue(connection, keys, _LEASE_S), RedisJournal(connection, keys), push)
+        turn = DriverTurn()
+        queue, journal = RedisQueue(connection, keys, _LEASE_S, turn), RedisJournal(connection, keys, turn)
+        yield _Opened(queue, journal, push)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Literal, NamedTuple, cast
 
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.core.episode import Proposal, Unit
@@ -88,7 +89,7 @@ async def _measure(case: _Case) -> Measurement:
 async def _ours(
     connection: RedisConnection, units: list[Unit], handed_in: list[Proposal | None], at_once: int
 ) -> Mark:
-    queue = RedisQueue(connection, RedisKeys("bench"), 60.0)
+    queue = RedisQueue(connection, RedisKeys("bench"), 60.0, DriverTurn())
     await queue.reset()
     for unit in units:
         await queue.admit(unit)

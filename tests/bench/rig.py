@@ -125,6 +125,8 @@ class Rig:
     orderings: int = 1
     method: str = "chime"
     adapters: Adapters = "local"
+    dim: int = 256
+    """Of the hashing embedder."""
     endpoint: Mapping[str, object] = field(default_factory=lambda: _DOUBLE)
     on_open: Callable[[int], None] | None = None
     """Told before every episode how many were opened before it."""
@@ -146,6 +148,7 @@ class Rig:
             adapters=self.adapters,
             slots=self.slots,
             window=self.window,
+            dim=self.dim,
             endpoint=self.endpoint,
         )
         launch = Launch.new(sweep, [resized(run, self.train, self.evaluated) for run in plan_runs(sweep)])

@@ -29,6 +29,7 @@ from chime_dist.ports import Embedder, Environment, Models
 from chime_dist.wiring import embedders, services
 from chime_dist.wiring import launch as launching
 from chime_dist.wiring.execution import QueueParts, worker_name
+from chime_dist.wiring.pacers import pacer
 from chime_dist.wiring.services import LaunchSpec
 from tests.chaos.counting import chime_dist, count_calls
 from tests.chaos.remote import Remote, served
@@ -146,7 +147,7 @@ def _models(spec: LaunchSpec, run: RunConfig, embedder: Embedder) -> Models:
     roles = {}
     for role in services.ROLES:
         name = run.backbone_of(role).name
-        roles[role] = services.role_runner(spec, role, name, services.client(spec, name))
+        roles[role] = services.role_runner(spec, role, name, services.client(spec, name, pacer(spec, name)))
     return RunModels(roles, embedder)
 
 

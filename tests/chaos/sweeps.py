@@ -29,6 +29,7 @@ cluster:
   workers: {workers}
   lease_s: {lease_s}
   max_deliveries: {max_deliveries}
+  redelivery_pause_s: 0.01
   runs_dir: runs
   state_dir: state
   redis: {redis}

@@ -20,11 +20,11 @@ from tests.chaos.sweeps import Sweep, Undisturbed
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-ONCE = ("EVALSHA reset", "LLEN", "INCR")
+ONCE = ("EVALSHA reset", "LLEN", "EVALSHA take_fence")
 """Kinds of commands that a launch sends when it starts."""
 ALL_THE_TIME = (
     *(f"EVALSHA {name}" for name in ("admit", "claim", "complete", "changes", "append")),
-    *("XREADGROUP", "XREAD\r", "HGET", "HDEL", "LRANGE"),
+    *("XREADGROUP", "XREAD\r", "HGET", "EVALSHA forget", "LRANGE"),
 )
 """Kinds it sends in between; ``renew``, ``release``, ``submit`` and ``outstanding`` are rare, and tested alone."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from chime_dist.adapters.redis.keys import GROUP, RedisKeys
+from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from tests.chaos.fleets import BANK, DRIVER, Fleet
 from tests.chaos.nursery import FAILED, Nursery
@@ -47,7 +47,7 @@ def assert_nothing_is_left(sweep: Sweep, server: EmbeddedRedis) -> None:
     keys = RedisKeys(sweep.launch.name)
     try:
         [group] = client.xinfo_groups(keys.ready)
-        assert (group["name"], group["pending"]) == (GROUP, 0)
+        assert (group["name"], group["pending"]) == (client.get(keys.turn), 0)
         assert client.xlen(keys.ready) == client.scard(keys.open) == 0
         assert not list(client.scan_iter(f"{keys.prefix}proposals:*"))
     finally:

@@ -157,6 +157,48 @@ def test_a_line_that_a_crash_cut_is_no_damage(program: Program, journal: Path) -
     assert JournalFile.read(journal).head == 28
 
 
+def _changed(journal: Path, position: int, **values: object) -> str:
+    """Change the final row of a train position; returns the attempt that it was."""
+    file = journal.parent / "episodes.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    [row] = [row for row in rows if (row["unit"]["phase"], row["unit"]["position"]) == ("train", position)]
+    attempt = str(row["attempt"])
+    row |= values
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return attempt
+
+
+def test_results_that_the_bank_did_not_learn_from_are_found(program: Program, journal: Path) -> None:
+    """H3, D9: a row of another attempt, one of another outcome, and one that is no longer final."""
+    attempt = _changed(journal, 3, attempt="another")
+    _changed(journal, 4, outcome="infra")
+    _changed(journal, 5, final=False)
+    shown = program("bank", "verify", "runs/latest")
+    assert shown.exit_code == 1
+    assert f"error: {journal.parent.name} train:3: the journal has attempt {attempt} (" in shown.stderr
+    assert "the final row in episodes.jsonl is attempt another (" in shown.stderr
+    assert "--fork-at 3" in shown.stderr
+    assert f"DAMAGED {journal.parent.name}" in shown.stdout
+    assert "3 results not the journal's" in shown.stdout
+    document = json.loads(program("bank", "verify", "runs/latest", "--json").stdout)
+    [found, other] = document["journals"]
+    assert (document["damaged"], found["damage"], other["disagreements"]) == (1, None, [])
+    assert [(one["position"], one["row_outcome"] is None) for one in found["disagreements"]] == [
+        (3, False),
+        (4, False),
+        (5, True),
+    ]
+    assert program("bank", "verify", journal).exit_code == 0, "only a journal was named"
+
+
+def test_rows_that_cannot_be_read_are_told_with_the_journal(program: Program, journal: Path) -> None:
+    file = journal.parent / "episodes.jsonl"
+    file.write_text("{}\n" + file.read_text())
+    shown = program("bank", "verify", "runs/latest")
+    assert (shown.exit_code, "episodes.jsonl, line 1" in shown.stderr) == (1, True)
+    assert "its results cannot be read" in shown.stdout
+
+
 def test_verify_wants_a_journal(program: Program, launch: LaunchDirectory) -> None:
     result = program("bank", "verify", launch.log_file)
     assert (result.exit_code, "expected a file named journal.jsonl" in result.stderr) == (2, True)

@@ -84,6 +84,17 @@ def test_the_module_is_the_program_and_help_names_the_commands(tmp_path: Path) -
         assert command in found.stdout
 
 
+def test_an_interrupt_while_the_program_is_loaded_is_no_traceback(tmp_path: Path) -> None:
+    """Ctrl-C in the second before anything was said."""
+    stand_in = tmp_path / "typer"
+    stand_in.mkdir()
+    (stand_in / "__init__.py").write_text("raise KeyboardInterrupt\n")
+    found = subprocess.run(
+        [sys.executable, "-m", "chime_dist", "ls"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("words", ["bank at {} chime --json", "report {} --format csv", "show {}"])
 def test_a_reader_that_leaves_early_ends_the_program_quietly(complete: LaunchDirectory, words: str) -> None:
     """``chime-dist ... | head -1``."""

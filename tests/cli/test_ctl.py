@@ -15,25 +15,14 @@ from pathlib import Path
 import pytest
 
 from chime_dist.adapters.directory.control_file import ControlFile
-from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory, State
 from chime_dist.cli.ctl import asking
 from tests.cli.conftest import Program, run_of
+from tests.steered import steered
 
 PATIENCE_S = 120.0
 
-SWEEP = """\
-name: steered
-benchmarks: [{name: credit_world, families: 2, tasks_per_family: 10}]
-methods: [chime, no_plan]
-backbones: [{name: m, scripted: {script: credit_world}}]
-orderings: [0]
-embedder: {kind: hashing, dim: 16}
-protocol: {window: 2}
-requests: {timeout_s: 30.0, max_retries: 0}
-cluster:
-  slots: 4
-  endpoints: {m: {kind: scripted, latency_s: [0.3, 0.5]}}
-"""
+SWEEP = steered(families=2, tasks=10, window=2, slots=4, endpoint="latency_s: [0.3, 0.5]")
 
 
 @contextmanager
@@ -94,10 +83,11 @@ def test_a_running_launch_is_paused_slowed_and_goes_on_without_a_cancelled_run(p
 
     gone = program("ctl", "runs/latest", "pause")
     assert gone.exit_code == 1
-    assert (
-        "no driver runs this launch, so there is nothing to pause. Start one with: chime-dist resume"
-        in gone.stderr
-    )
+    assert "no driver runs this launch, so there is nothing to pause.\nIt ended incomplete, " in gone.stderr
+    assert " of 40 not done. Go on with:\n  chime-dist resume runs/" in gone.stderr
+    again = program("ctl", "runs/latest", "cancel", "chime")
+    assert again.exit_code == 0
+    assert again.stdout.startswith(f"{run} is cancelled already, by ")
 
     revived = program("ctl", "runs/latest", "revive", "chime")
     assert revived.stdout == f"noted: the next resume takes up {run}\n"
@@ -113,7 +103,45 @@ def test_what_only_a_driver_can_do_is_refused_without_one(
 ) -> None:
     result = program("ctl", launch.path, *words)
     assert result.exit_code == 1
-    assert f"no driver runs this launch, so there is nothing to {doing}" in result.stderr
+    assert result.stderr == (
+        f"error: {launch.path}: no driver runs this launch, so there is nothing to {doing}.\n"
+        f"It is complete; its results:\n  chime-dist report {launch.path}\n"
+    )
+    assert not (launch.path / "control.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "said"),
+    [
+        ("running", "", "Nobody drives it: its driver is gone without a word"),
+        ("preempted", "", "It ended preempted"),
+        ("paused", "an outage", "It ended paused"),
+        ("incomplete", "", "It ended incomplete"),
+        (None, "", "Nobody drives it, and nobody has begun. Start it with:"),
+    ],
+)
+def test_what_is_refused_without_a_driver_is_answered_with_how_the_launch_stands(
+    program: Program, launch: LaunchDirectory, state: State | None, reason: str, said: str
+) -> None:
+    if state is None:
+        (launch.path / "status.json").unlink()
+    else:
+        launch.set_status(state, now=_now(), reason=reason)
+    result = program("ctl", launch.path, "pause")
+    assert result.exit_code == 1
+    assert f"so there is nothing to pause.\n{said}" in result.stderr
+    assert f"\n  chime-dist resume {launch.path}\n" in result.stderr
+
+
+def test_a_finished_run_is_not_cancelled_nor_one_revived_that_was_not(
+    program: Program, launch: LaunchDirectory
+) -> None:
+    """A complete launch stays complete: a resume would leave out what was noted, and end incomplete."""
+    refused = program("ctl", launch.path, "cancel", "chime")
+    assert refused.exit_code == 1
+    assert refused.stderr.endswith(f"{run_of(launch, 'chime')} is finished; there is nothing to cancel\n")
+    revived = program("ctl", launch.path, "revive", "chime")
+    assert (revived.exit_code, revived.stdout) == (0, f"{run_of(launch, 'chime')} was not cancelled\n")
     assert not (launch.path / "control.jsonl").exists()
 
 
@@ -141,6 +169,14 @@ def test_a_driver_that_does_not_answer_is_told_of(
 def test_words_that_name_no_run_are_wrong_usage(program: Program, launch: LaunchDirectory) -> None:
     for words in (["cancel", "nobody"], ["slots", "0"], ["dance"], ["cancel"]):
         assert program("ctl", launch.path, *words).exit_code == 2
+
+
+def test_a_folder_behind_the_command_is_answered_with_the_command_line_that_was_meant(program: Program) -> None:
+    said = program("ctl", "slots", "runs/latest", "2")
+    assert (said.exit_code, said.stderr) == (
+        2,
+        "error: the folder comes first: chime-dist ctl runs/latest slots 2\n",
+    )
 
 
 def test_a_launch_without_dead_letters_says_so(program: Program, launch: LaunchDirectory) -> None:

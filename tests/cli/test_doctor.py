@@ -17,6 +17,7 @@ from chime_dist.adapters import host
 from chime_dist.adapters.directory.control_file import ControlFile
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.server import EmbeddedRedis
@@ -343,6 +344,20 @@ def test_the_head_waits_for_a_unit_at_a_worker_since_some_time(driven: Driven, a
     assert f"waits for {driven.head}, in flight for {age_s:,.0f} s at node-3-w1 (delivery 2)" in head["what"]
 
 
+def test_the_head_waits_for_a_unit_that_is_to_be_delivered_again(driven: Driven) -> None:
+    """D9."""
+    check, worker = f"head of {driven.run}", "node-3-w1"
+    driven.logged(40.0, "episode.started", unit=driven.head, worker=worker, delivery=2)
+    driven.logged(30.0, "episode.finished", unit=driven.head, outcome="infra", end_reason="benchmark")
+    driven.logged(30.0, "episode.rests", unit=driven.head, worker=worker, delivery=2, pause_s=1000.0)
+    assert (
+        f"waits for {driven.head}, whose delivery 2 ended infra: {worker} waits 9"
+        in driven.examined()[check]["what"]
+    )
+    driven.logged(1.0, "episode.started", unit=driven.head, worker=worker, delivery=3)
+    assert f"in flight for 1 s at {worker} (delivery 3)" in driven.examined()[check]["what"]
+
+
 def test_a_unit_that_an_earlier_driver_started_is_not_in_flight(driven: Driven) -> None:
     driven.logged(50.0, "episode.started", unit=driven.head, worker="w", delivery=1)
     head = driven.examined(started_s=10.0)[f"head of {driven.run}"]
@@ -380,7 +395,7 @@ async def test_leases_that_nobody_renews_are_pointed_out(driven: Driven) -> None
     server = await EmbeddedRedis.start(driven.launch.path.parent.parent / "redis")
     try:
         connection = RedisConnection(server.url)
-        queue = RedisQueue(connection, RedisKeys(driven.launch.id), lease_s=30.0)
+        queue = RedisQueue(connection, RedisKeys(driven.launch.id), 30.0, DriverTurn())
         config = driven.launch.manifest.config
         cluster = {**config["cluster"], "redis": {"mode": "server", "url": server.url}, "lease_s": 30.0}
         driven.launch.extended({**config, "cluster": cluster}, driven.launch.manifest.runs)

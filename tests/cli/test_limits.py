@@ -13,15 +13,13 @@ from chime_dist.wiring import bookkeeping
 from tests.cli.conftest import Program
 from tests.wiring.test_limits import SWEEP
 
-PRICED = SWEEP.replace("  runs_dir: RUNS\n  state_dir: RUNS\n", "")
-
 
 def test_a_sweep_that_meets_its_limit_exits_with_3_and_says_how_to_go_on(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bookkeeping, "LOOK_EVERY_S", 0.01)
     paused = program(
-        "sweep", program.write(PRICED), "--max-tokens", "4000", "--max-wall", "2h30m", "--max-cost", "9"
+        "sweep", program.write(SWEEP), "--max-tokens", "4000", "--max-wall", "2h30m", "--max-cost", "9"
     )
     assert paused.exit_code == 3, paused.output
     said = next(line for line in paused.stdout.splitlines() if line.startswith("Paused: limit: tokens "))
@@ -60,7 +58,7 @@ def test_a_sweep_that_meets_its_limit_exits_with_3_and_says_how_to_go_on(
     ],
 )
 def test_a_limit_that_cannot_be_kept_is_wrong_usage(program: Program, words: list[str], message: str) -> None:
-    refused = program("sweep", program.write(PRICED), *words)
+    refused = program("sweep", program.write(SWEEP), *words)
     assert refused.exit_code == 2
     assert message in refused.stderr
     assert not (program.folder / "runs").exists()

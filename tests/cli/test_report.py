@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
+import pytest
+
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from tests.cli.conftest import Program
 
@@ -35,6 +37,22 @@ def test_compare_names_two_methods_and_their_order(program: Program, launch: Lau
     assert (there["planned"], there["pairs"], there["left_out"]) == ("6", "6", "0")
 
 
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_a_comparison_is_printed_without_the_rest_of_the_report(
+    program: Program, launch: LaunchDirectory, form: str
+) -> None:
+    """The report's folder gets the whole one all the same."""
+    compared = program("report", launch.path, "--compare", "no_plan", "chime", "--format", form).stdout
+    whole = program("report", launch.path, "--format", form).stdout
+    assert "Paired comparison" in compared
+    assert "2 paired comparisons were made" in " ".join(compared.split())
+    assert "[1] " in compared
+    for title in ("Results, Avg@", "Spent by the launch", "Orderings"):
+        assert title not in compared
+    assert "Results, Avg@" in whole
+    assert "Results, Avg@" in (launch.report / "report.md").read_text()
+
+
 def test_json_holds_the_comparison_and_csv_without_compare_the_rows(
     program: Program, launch: LaunchDirectory
 ) -> None:
@@ -47,6 +65,9 @@ def test_json_holds_the_comparison_and_csv_without_compare_the_rows(
 def test_a_method_that_the_launch_does_not_have_is_a_usage_error(
     program: Program, launch: LaunchDirectory
 ) -> None:
+    twice = program("report", launch.path, "--compare", "chime", "chime")
+    assert twice.exit_code == 2
+    assert "has 'chime' in one setting only; compare it with another method" in twice.stderr
     result = program("report", launch.path, "--compare", "chime", "no_gate")
     assert result.exit_code == 2
     assert "has no method 'no_gate' to compare; it has 'chime', 'no_plan'" in result.stderr

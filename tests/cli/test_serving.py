@@ -11,6 +11,7 @@ from secrets import token_hex
 import pytest
 
 from chime_dist.adapters.directory.artifact_json import encode
+from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.vllm.actor import ReplicaActor
 from chime_dist.adapters.vllm.status import FleetStatus, PrefixCache, ReplicaStatus, ServingStatus
 from chime_dist.cli import serving
@@ -60,10 +61,11 @@ def test_what_cannot_be_served_is_a_usage_error(program: Program, words: list[st
     assert said in result.output
 
 
-def test_the_status_of_a_folder_that_serves_nothing_says_so(program: Program) -> None:
-    result = program("serve", "runs", "--status")
-    assert result.exit_code == 1
-    assert "nothing was served from this folder" in result.output
+def test_the_status_of_what_serves_nothing_says_so(program: Program, launch: LaunchDirectory) -> None:
+    nowhere, unserved = program("serve", "nowhere", "--status"), program("serve", "runs/latest", "--status")
+    assert (nowhere.exit_code, unserved.exit_code) == (1, 1)
+    assert "nowhere is not a launch" in nowhere.output
+    assert "status.json is not there: this launch serves no backbone, or has not begun to" in unserved.output
 
 
 def test_the_status_is_what_replicas_say_now(program: Program, server: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -240,6 +241,21 @@ def test_a_launch_that_pauses_exits_with_3_and_says_why_and_how_to_go_on(
     assert not [path for path in program.folder.rglob("journal.jsonl") if path.read_bytes()]
 
 
+def test_resume_of_a_launch_that_is_driven_says_who_drives_it_and_nothing_else(
+    program: Program, launch: LaunchDirectory
+) -> None:
+    """D2: what it would keep is not its business, and the other driver's log is not its place."""
+    logged = launch.log_file.read_bytes()
+    with launch.driver_lock() as lock:
+        lock.acquire(datetime.now(UTC))
+        result = program("resume", launch.path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    [line] = result.stderr.splitlines()
+    assert line.startswith(f"error: {launch.path}: process {os.getpid()} on ")
+    assert line.endswith("; wait for its end, or end it first")
+    assert launch.log_file.read_bytes() == logged
+
+
 def test_resume_of_a_complete_launch_keeps_everything(program: Program, launch: LaunchDirectory) -> None:
     rows = {path: path.read_bytes() for path in launch.path.glob("*/*.jsonl")}
     result = program("resume", "runs/latest")
@@ -344,11 +360,3 @@ def test_resume_refuses_a_change_of_results_and_names_it(program: Program, launc
     result = program("resume", launch.path, "--set", "protocol.window=1")
     assert result.exit_code == 2
     assert "protocol.window: 2 -> 1" in result.stderr
-
-
-def test_a_second_driver_is_refused_and_the_holder_is_named(program: Program, launch: LaunchDirectory) -> None:
-    with launch.driver_lock() as lock:
-        lock.acquire(datetime.now(UTC))
-        result = program("resume", launch.path)
-    assert result.exit_code == 1
-    assert "the driver lock is held by process" in result.stderr

@@ -112,6 +112,7 @@ embedder: {kind: hashing, dim: 32}
 protocol: {epochs: 1, window: 2}
 cluster:
   slots: 2
+  redelivery_pause_s: 0.0
   endpoints: {m: {kind: scripted}}
 """
 

@@ -26,6 +26,7 @@ def test_the_default_cluster_is_this_process() -> None:
     cluster = ClusterConfig()
     assert (cluster.execution, cluster.slots, cluster.workers) == ("local", 16, 1)
     assert (cluster.lease_s, cluster.max_deliveries, cluster.stop_after_infra) == (60.0, 3, 3)
+    assert cluster.redelivery_pause_s == 1.0
     assert (cluster.redis.mode, cluster.qdrant.mode, cluster.runs_dir) == ("local", "memory", "runs")
     assert unreachable(cluster) is None
 

@@ -19,8 +19,9 @@ from chime_dist.adapters.directory.file_journal import FileJournal
 from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.adapters.local.queue import LocalQueue
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.journal import RedisJournal
-from chime_dist.adapters.redis.keys import GROUP, NOBODY, RedisKeys
+from chime_dist.adapters.redis.keys import NOBODY, RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.adapters.redis.tls import TlsFiles
@@ -116,21 +117,27 @@ class RedisLab(Lab):
         lease_s: float = LEASE_S,
         keys: RedisKeys | None = None,
         files: TlsFiles = TlsFiles(),  # noqa: B008 - frozen
+        turn: str = "",
     ) -> None:
+        self.turn = DriverTurn(turn)
         self.keys = keys or RedisKeys(f"test-{uuid.uuid4()}")
         self.connection = RedisConnection(url, patience_s=5.0, files=files)
-        self.queue: RedisQueue = RedisQueue(self.connection, self.keys, lease_s)
-        self.journal = RedisJournal(self.connection, self.keys)
+        self.queue: RedisQueue = RedisQueue(self.connection, self.keys, lease_s, self.turn)
+        self.journal = RedisJournal(self.connection, self.keys, self.turn)
+
+    def joined(self, url: str, lease_s: float = LEASE_S) -> RedisLab:
+        """Another process's view of the same launch, in the turn that this one has now."""
+        return RedisLab(url, lease_s, self.keys, turn=self.turn.name)
 
     async def pass_time(self, seconds: float) -> None:
         """Set the server's idle times back; owners and delivery counts stay (JUSTID)."""
         redis = self.connection.commands
-        for row in await redis.xpending_range(self.keys.ready, GROUP, "-", "+", 1000):
+        for row in await redis.xpending_range(self.keys.ready, self.turn.name, "-", "+", 1000):
             if row["consumer"] == NOBODY:
                 continue  # idle since 1970; there is no earlier time
             idle = int(row["time_since_delivered"]) + round(seconds * 1000)
             entry, owner = str(row["message_id"]), str(row["consumer"])
-            await redis.xclaim(self.keys.ready, GROUP, owner, 0, [entry], idle=idle, justid=True)
+            await redis.xclaim(self.keys.ready, self.turn.name, owner, 0, [entry], idle=idle, justid=True)
 
     async def clean(self) -> None:
         """Remove the launch's keys."""

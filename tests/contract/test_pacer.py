@@ -24,7 +24,10 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("enter"), st.integers(0, 5), st.integers(0, 40), st.floats(0, 5)),
         st.tuples(
-            st.just("leave"), st.integers(0, 5), st.integers(-40, 80), st.one_of(st.none(), st.floats(0, 2000))
+            st.just("leave"),
+            st.integers(0, 5),
+            st.integers(-40, 80),
+            st.one_of(st.sampled_from(["answered", "broken"]), st.floats(0, 2000)),
         ),
         st.tuples(st.just("pass"), st.floats(0, 30)),
         st.tuples(st.just("set back"), st.floats(0, 4000)),
@@ -50,13 +53,18 @@ async def connected(url: str) -> AsyncIterator[RedisConnection]:
 
 PAUSE_ANSWER_PAUSE = [
     *(("enter", 0, 0, 5.0), ("leave", 0, 0, 0.0), ("pass", 1.0)),
-    *(("enter", 1, 0, 5.0), ("leave", 1, 0, None), ("pass", 3.0)),
+    *(("enter", 1, 0, 5.0), ("leave", 1, 0, "answered"), ("pass", 3.0)),
     *(("enter", 2, 0, 5.0), ("leave", 2, 0, 0.0), ("enter", 3, 0, 5.0)),
 ]
 """An answer between two slow-downs: the second pause is as short as the first."""
+PAUSE_TIMEOUT_PAUSE = [
+    ("leave", 1, 0, "broken") if step[:2] == ("leave", 1) else step for step in PAUSE_ANSWER_PAUSE
+]
+"""A call without an answer between them: it is twice as long."""
 
 
 @example(limits=PaceLimits(), steps=PAUSE_ANSWER_PAUSE)
+@example(limits=PaceLimits(), steps=PAUSE_TIMEOUT_PAUSE)
 @settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -76,10 +84,10 @@ def test_redis_answers_like_the_rule(redis_url: str, limits: PaceLimits, steps: 
                         expected = pace.enter(now, str(call), tokens, lasts_s)
                         answered = await scripts.enter(str(call), tokens, lasts_s, now=now)
                         assert answered == pytest.approx(expected, rel=1e-6, abs=1e-5)
-                    case ("leave", int(call), int(beyond), slow_down):
-                        asked = slow_down if isinstance(slow_down, float) else None
-                        pace.leave(now, str(call), beyond, asked)
-                        await scripts.leave(str(call), beyond, asked, now=now)
+                    case ("leave", int(call), int(beyond), end):
+                        asked, answered = (end if isinstance(end, float) else None), end == "answered"
+                        pace.leave(now, str(call), beyond, asked, answered=answered)
+                        await scripts.leave(str(call), beyond, asked, answered=answered, now=now)
                     case ("pass", float(seconds)):
                         now += seconds
                     case ("set back", float(seconds)):
@@ -108,7 +116,7 @@ async def test_a_slow_down_that_one_was_told_holds_for_the_other(kind: str, redi
     """A9."""
     async with two_callers(kind, redis_url, PaceLimits()) as (one, other):
         assert await one.enter("a", 10, 60.0) == 0
-        await one.leave("a", 0, 300.0)
+        await one.leave("a", 0, 300.0, answered=False)
         assert 290 < await other.enter("b", 10, 60.0) <= 300
 
 
@@ -117,7 +125,7 @@ async def test_room_in_flight_is_shared(kind: str, redis_url: str) -> None:
     async with two_callers(kind, redis_url, PaceLimits(max_in_flight=1)) as (one, other):
         assert await one.enter("a", 10, 60.0) == 0
         assert await other.enter("b", 10, 60.0) > 0
-        await one.leave("a", 0, None)
+        await one.leave("a", 0, None, answered=True)
         assert await other.enter("b", 10, 60.0) == 0
 
 
@@ -149,6 +157,6 @@ async def test_a_command_that_is_sent_again_counts_once(redis_url: str) -> None:
             assert await scripts.enter("a", 20, 60.0, now=100.0) == 0
         assert await scripts.enter("b", 1, 60.0, now=100.0) == 0
         for _ in range(5):
-            await scripts.leave("a", 10, None, now=100.0)
+            await scripts.leave("a", 10, None, answered=True, now=100.0)
         # Tokens: 20 held, 21 taken, 10 owed beyond: 11 short, at (240 - 20) / 60 a second.
         assert await scripts.enter("c", 1, 60.0, now=100.0) == pytest.approx(11 * 60 / 220)

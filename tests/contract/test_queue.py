@@ -377,6 +377,13 @@ async def test_a_unit_can_be_admitted_again_after_a_reset_and_old_leases_do_not_
     assert await lab.queue.proposal("run", 0) == proposal_of(train_unit(), "new")
 
 
+async def test_every_turn_has_a_name_of_its_own(lab: Lab) -> None:
+    names = [await lab.queue.reset() for _ in range(3)]
+    assert len({*names, ""}) == 4
+    await lab.queue.admit(train_unit())
+    assert names[-1] in (await claim_one(lab)).token
+
+
 # --- changes --------------------------------------------------------------------------------------------
 
 

@@ -25,10 +25,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from redis.asyncio import Redis
 
+from chime_dist.adapters.redis.driver_turn import DriverTurn
+from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.adapters.redis.server import EmbeddedRedis
 from chime_dist.core.episode import Unit
+from chime_dist.errors import TurnOverError
 from chime_dist.ports import Appended, Completed, Lease
 from tests.adapters.lossy_proxy import LossyProxy
 from tests.contract.folders import quick_folder
@@ -46,6 +49,11 @@ SCRIPTS = {
     for path in files("chime_dist.adapters.redis").joinpath("lua").iterdir()
     if path.name.endswith(".lua")
 }
+ASKS = (
+    *("admit", "claim", "renew", "complete", "release", "submit", "forget", "take_fence", "append"),
+    *("outstanding", "changes"),
+)
+"""What tells a process of an older turn that it is over."""
 # A server that was killed takes ten times as long to answer as any other fault.
 faults = st.sampled_from(("none", "lost_reply", "none", "cut", "lost_reply", "none", "cut", "lost_reply", "down"))
 positions = st.sampled_from(POSITIONS)
@@ -121,6 +129,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.oracle = Oracle()
         self.leases: list[tuple[Lease, str]] = []
         """Every lease that ever reached a worker, and which one."""
+        self.over = DriverTurn()
+        """The last turn that was over."""
         self.drawn = 0
         self._runner = asyncio.Runner()
         self._runner.run(self._open())
@@ -148,7 +158,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.oracle.fences.append(await self._lab.journal.take_fence("run"))
 
     def _new_queue(self) -> RedisQueue:
-        return RedisQueue(self._lab.connection, self._lab.keys, LEASE_S)
+        return RedisQueue(self._lab.connection, self._lab.keys, LEASE_S, self._lab.turn)
 
     async def _load_scripts(self) -> None:
         # So that the first reply to a script is the script's and not that nobody knows it.
@@ -276,13 +286,13 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(position=positions, fault=faults)
     def forget(self, position: int, fault: Fault) -> None:
         """Of a position that is committed, or of any other."""
-        self._ask("HDEL", fault, lambda: self._driver.forget("run", position))
+        self._ask("forget", fault, lambda: self._driver.forget("run", position))
         self.oracle.proposals.pop(position, None)
 
     @rule(fault=faults)
     def take_fence(self, fault: Fault) -> None:
         """Higher than every one before."""
-        fence = self._ask("INCR", fault, lambda: self._lab.journal.take_fence("run"))
+        fence = self._ask("take_fence", fault, lambda: self._lab.journal.take_fence("run"))
         assert fence == max(self.oracle.fences, default=0) + (2 if fault == "lost_reply" else 1)
         self.oracle.fences.append(fence)
 
@@ -345,12 +355,41 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(fault=faults, again=st.booleans())
     def a_driver_starts(self, fault: Fault, again: bool) -> None:
         """A new turn, by the same process or by another one."""
+        self.over = DriverTurn(self._lab.turn.name)
         if not again:
             self._driver = self._new_queue()
         self._ask("reset", fault, self._driver.reset)
         self.oracle.units.clear()
         for worker in WORKERS:
             self.a_worker_dies_and_comes_back_under_its_name(worker)
+
+    @precondition(lambda self: self.over.name and self.leases)
+    @rule(position=positions, pick=picks, command=st.sampled_from(ASKS), fault=faults)
+    def a_process_of_a_replaced_driver_asks(self, position: int, pick: int, command: str, fault: Fault) -> None:
+        """It is told that its turn is over, and nothing happens; also where it has the newest fence."""
+        connection, keys = self._lab.connection, self._lab.keys
+        queue, journal = (
+            RedisQueue(connection, keys, LEASE_S, self.over),
+            RedisJournal(connection, keys, self.over),
+        )
+        unit, (lease, worker) = train_unit(position), self._picked(pick)
+        fence, head = self.oracle.fences[-1], len(self.oracle.lines)
+        asks: dict[str, Callable[[], Awaitable[object]]] = {
+            "admit": lambda: queue.admit(unit),
+            "claim": lambda: queue.claim(worker, 3, 0.0),
+            "renew": lambda: queue.renew([lease]),
+            "complete": lambda: queue.complete(lease, proposal_of(lease.unit)),
+            "release": lambda: queue.release(lease),
+            "submit": lambda: queue.submit(proposal_of(unit)),
+            "forget": lambda: queue.forget("run", position),
+            "take_fence": lambda: journal.take_fence("run"),
+            "append": lambda: journal.append("run", fence, head, "a line of an older turn"),
+            "outstanding": queue.outstanding,
+            "changes": lambda: queue.changes("", 0.0),
+        }
+        with pytest.raises(TurnOverError):
+            self._ask(command, fault, asks[command])
+        self.look()
 
     @rule()
     def look(self) -> None:
@@ -428,6 +467,8 @@ def test_every_command_meets_every_fault(fault: Fault) -> None:
         machine.append(2, 0, False, fault)
         machine.a_driver_starts(fault, again=False)
         machine.admit(0, fault)
+        for command in ASKS:
+            machine.a_process_of_a_replaced_driver_asks(0, 0, command, fault)
         machine.claim("a", 1, fault)
         machine.release(0, fault)
         machine.complete(0, fault)

@@ -306,6 +306,12 @@ def test_a_partial_average_says_what_is_in_it() -> None:
     assert over_all.mean == (Fraction(5, 10) + Fraction(3, 10)) / 2
 
 
+def test_an_ordering_that_scored_little_weighs_as_much_as_one_that_scored_all() -> None:
+    """R4: Avg@k is the mean of the accuracies, 5/10 and 3/3, and not the 8 of 13 that were solved in all."""
+    found = average({0: H1[0], 1: Tally(planned=10, success=3, infra=7)}, (0, 1), partial=True)
+    assert found.mean == Fraction(3, 4)
+
+
 def test_an_ordering_without_a_score_is_in_no_partial_average() -> None:
     found = average({0: Tally(planned=4, infra=4), 1: H1[0]}, (0, 1), partial=True)
     assert (found.used, found.mean, found.sd) == ((1,), Fraction(1, 2), None)

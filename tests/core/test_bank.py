@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chime_dist.core.bank import BankState, Event, ItemId, Record, apply, as_of, replay
+from chime_dist.core.bank import BankState, Event, ItemId, Matrix, Record, apply, as_of, replay
 from chime_dist.core.vector import Vector
 from chime_dist.errors import JournalError
 
@@ -176,22 +177,28 @@ def test_a_state_travels_between_processes_without_its_cache() -> None:
 # --- matrices -------------------------------------------------------------------------------------------
 
 
-def test_a_matrix_holds_unit_rows_in_numeric_id_order() -> None:
+def _scores(matrix: Matrix) -> list[list[float]]:
+    """Of every vector, its components."""
+    return [matrix.scores(unit).tolist() for unit in np.eye(matrix.dim, dtype=np.float32)]
+
+
+def test_a_matrix_scores_unit_vectors_in_numeric_id_order() -> None:
     state = applied([put("0-10", c=NORTH), put("0-9", c=EAST), put("0-1"), put("0-2", collection="exec", c=NORTH)])
     matrix = state.matrix("plan", "c")
     assert matrix.ids == ("0-9", "0-10")
-    assert matrix.rows.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert _scores(matrix) == [[1.0, 0.0], [0.0, 1.0]]
     assert state.matrix("plan", "e").ids == ()
-    assert state.matrix("plan", "e").rows.shape == (0, 0)
+    assert state.matrix("plan", "e").dim == 0
 
 
-def test_value_updates_carry_the_matrix_over_and_vector_changes_rebuild_it() -> None:
+def test_value_updates_carry_the_matrix_over_and_vector_changes_renew_it() -> None:
     state = applied([put("0-0", c=NORTH), put("0-1", collection="exec", c=NORTH)])
     plan, execution = state.matrix("plan", "c"), state.matrix("exec", "c")
     moved = apply(state, Commit(1, (put("0-0", v=1),)))
     assert moved.matrix("plan", "c") is plan
     changed = apply(state, Commit(1, (put("0-0", c=EAST),)))
-    assert changed.matrix("plan", "c").rows.tolist() == [[1.0, 0.0]]
+    assert _scores(changed.matrix("plan", "c")) == [[1.0], [0.0]]
+    assert _scores(plan) == [[0.0], [1.0]]
     assert changed.matrix("exec", "c") is execution
 
 
@@ -205,12 +212,8 @@ _ops = st.lists(
 )
 
 
-@settings(deadline=None)
-@given(ops=_ops, look=st.booleans())
-def test_cached_matrices_equal_freshly_built_ones(
-    ops: list[list[tuple[str, int, int, Vector | None]]], look: bool
-) -> None:
-    """The cache is an optimisation: after any commits, looked at in between or not, it equals a rebuilt one."""
+def _commits(ops: list[list[tuple[str, int, int, Vector | None]]]) -> Iterator[tuple[BankState, BankState]]:
+    """The states before and after each commit of drawn operations; drops of what is not there become notes."""
     state = BankState()
     for batch in ops:
         events: list[Event] = []
@@ -225,25 +228,63 @@ def test_cached_matrices_equal_freshly_built_ones(
                 present.remove(item)
             else:
                 events.append(Event(op="note", kind="k", collection=collection, id=item))
-        state = apply(state, Commit(state.version, tuple(events)))
-        fresh = BankState(state.version, state.records)
+        before, state = state, apply(state, Commit(state.version, tuple(events)))
+        yield before, state
+
+
+@settings(deadline=None)
+@given(ops=_ops, look=st.booleans())
+def test_carried_matrices_equal_freshly_built_ones(
+    ops: list[list[tuple[str, int, int, Vector | None]]], look: bool
+) -> None:
+    """Carrying is an optimisation: after any commits, looked at in between or not, it equals a rebuilt one; so do
+    those of every version before, whose rows it shares."""
+    states = [BankState()]
+    for _, after in _commits(ops):
+        states.append(after)
         for collection in ("plan", "exec") if look else ():
-            cached, built = state.matrix(collection, "c"), fresh.matrix(collection, "c")
-            assert cached.ids == built.ids
-            assert np.array_equal(cached.rows, built.rows)
-    assert state.matrix("plan", "c").ids == BankState(0, state.records).matrix("plan", "c").ids
+            after.matrix(collection, "c")
+    for state, collection in product(states, ("plan", "exec")):
+        carried, built = state.matrix(collection, "c"), BankState(0, state.records).matrix(collection, "c")
+        assert (carried.ids, _scores(carried)) == (built.ids, _scores(built))
 
 
-def test_versions_share_their_rows_and_never_change_each_others() -> None:
-    """An insert costs one row; two futures of one version are as if each had been built alone."""
+@settings(deadline=None)
+@given(ops=_ops)
+def test_what_changed_is_known_without_a_look_at_every_record(
+    ops: list[list[tuple[str, int, int, Vector | None]]],
+) -> None:
+    """A commit of eight events costs a projection eight looks, however large the bank."""
+    for before, after in _commits(ops):
+        unaware = BankState(after.version, after.records)
+        changes = {item: pair for item, pair in after.changes_since(before).items() if pair != (None, None)}
+        assert changes == unaware.changes_since(before)
+        assert all(old is before.records.get(item) for item, (old, _) in changes.items())
+        assert all(new is after.records.get(item) for item, (_, new) in changes.items())
+        assert after.changes_since(BankState()) == {item: (None, one) for item, one in after.records.items()}
+
+
+def test_two_futures_of_a_version_are_as_if_each_had_been_built_alone() -> None:
+    """Versions share rows, and none ever writes what another one sees."""
     vectors = [Vector.of([1.0, 0.0]), Vector.of([0.0, 1.0]), Vector.of([1.0, 1.0]), Vector.of([1.0, -1.0])]
     first = applied([put("0-0", c=vectors[0])], [put("1-0", c=vectors[1])])
-    assert first.matrix("plan", "c").rows.shape == (2, 2)
+    assert len(first.matrix("plan", "c").ids) == 2
     second = apply(first, Commit(2, (put("2-0", c=vectors[2]),)))
     third = apply(second, Commit(3, (put("3-0", c=vectors[2]),)))
-    other = apply(second, Commit(3, (put("3-0", c=vectors[3]),)))
-    assert np.shares_memory(second.matrix("plan", "c").rows, third.matrix("plan", "c").rows)
-    for state in (first, second, third, other):
-        fresh = BankState(state.version, state.records)
-        assert (state.matrix("plan", "c").rows == fresh.matrix("plan", "c").rows).all()
-        assert state.matrix("plan", "c").ids == fresh.matrix("plan", "c").ids
+    replaced = apply(second, Commit(3, (put("0-0", c=vectors[3]),)))
+    dropped = apply(apply(replaced, Commit(4, (drop("0-0"), drop("1-0")))), Commit(5, (put("5-0", c=EAST),)))
+    for state in (first, second, third, replaced, dropped):
+        carried, built = state.matrix("plan", "c"), BankState(0, state.records).matrix("plan", "c")
+        assert (carried.ids, _scores(carried)) == (built.ids, _scores(built))
+    before, after = second.matrix("plan", "c"), third.matrix("plan", "c")
+    assert after._space is before._space, "an insert costs one row"
+    assert dropped.matrix("plan", "c").dim == 2
+
+
+def test_given_up_rows_do_not_pile_up() -> None:
+    """R31: every merge replaces a vector; a search never goes through more than twice the rows it needs."""
+    state = applied([put(f"0-{k}", c=NORTH) for k in range(5)])
+    state.matrix("plan", "c")
+    for version in range(1, 40):
+        state = apply(state, Commit(version, (put(f"0-{version % 5}", c=EAST if version % 2 else NORTH),)))
+        assert state.matrix("plan", "c")._seen <= 2 * 5

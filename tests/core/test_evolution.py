@@ -783,6 +783,7 @@ def test_every_commit_replays_to_the_identical_digest(data: st.DataObject) -> No
         merged = [r.answered(r.joined, data.draw(_directions), "append", "wider", EAST) for r in requests]
         events = finish(state, given, merged, params)
         assert finish(state, given, merged, params) == events
+        assert finish(BankState(position, state.records), given, merged, params) == events
         inserted = {event.id for event in events if event.kind == "content.insert" and event.id is not None}
         assert not inserted & given_ids
         given_ids |= inserted

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chime_dist.core.bank import BankState, ItemId, Record
-from chime_dist.core.exact_search import Found, best, cosines, products
-from chime_dist.core.vector import Vector, at_least, similarities, unit_rows
+from chime_dist.core.exact_search import Found, best, cosines, proposed
+from chime_dist.core.vector import Vector, at_least, products, similarities, unit_rows
 from chime_dist.errors import BankMismatchError, EmbeddingError
 
 EAST, NORTH = Vector.of([2, 0]), Vector.of([0, 2])
@@ -53,7 +53,7 @@ _NUMBERS = st.lists(st.integers(-3, 3), min_size=3, max_size=3).filter(any).map(
 def test_the_best_are_those_of_a_brute_force_in_total_order(
     vectors: list[Vector], query: Vector, limit: int, floor: float, withheld: set[int]
 ) -> None:
-    """R12, R13, R17: similarity descending, then id; the threshold is inclusive; withheld ids are not there."""
+    """R11, R12, R13, R17: cosine descending, then id; the threshold is inclusive; withheld ids are not there."""
     state = _bank(*vectors)
     hidden = tuple(f"0-{k}" for k in withheld)
     sims = dict(zip(state.records, similarities(query, unit_rows(vectors)), strict=True)) if vectors else {}
@@ -64,6 +64,8 @@ def test_the_best_are_those_of_a_brute_force_in_total_order(
     asked = Asked(query, limit, floor, hidden)
     assert _ids(best(state, asked)) == right
     assert best(state, asked) == best(state, asked, list(state.records)) == best(state, asked, right)
+    shown = state.records.keys() - hidden
+    assert best(state, asked) == best(state, asked._replace(withheld=()), proposed(state, asked, among=shown))
 
 
 def _random(seed: int, count: int, dim: int) -> list[Vector]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from chime_dist.core.bank import Event, replay
 from chime_dist.core.canonical import canonical_json, sha256_hex
-from chime_dist.core.episode import Outcome
-from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, parse_line, verified
+from chime_dist.core.episode import Outcome, Usage
+from chime_dist.core.journal import GENESIS, JournalEntry, content_hash, parse_line, usage_in, verified
 from chime_dist.core.vector import Vector
 from chime_dist.errors import JournalError
 
@@ -28,6 +28,9 @@ RAN: dict[str, Any] = {
     "read_version": 0,
     "committed_at": "2026-01-01T00:00:00+00:00",
 }
+
+
+USED = {"gate": Usage(calls=2, requests=3, prompt_tokens=90, completion_tokens=7), "embedder": Usage(calls=1)}
 
 
 def insert(position: int, text: str = "退货 \u2028 “e”", vector: Vector | None = None) -> Event:
@@ -118,7 +121,7 @@ def test_good_entries_before_a_bad_one_are_given() -> None:
 
 
 def test_a_well_sealed_line_of_another_history_breaks_the_chain() -> None:
-    """A fork: every line is whole by itself."""
+    """R34: a fork, in which every line is whole by itself."""
     other = chain(3, task="another task")
     with pytest.raises(JournalError, match="entry 1: the content chain breaks here"):
         list(verified([LINES[0], other[1].line()], "journal"))
@@ -129,6 +132,47 @@ def test_a_sealed_line_that_is_no_entry_is_refused(body: str) -> None:
     seal = sha256_hex(body[:-1] + "}")
     with pytest.raises(JournalError, match="here: not a journal entry of this version"):
         parse_line(f'{body[:-1]},"line_hash":"{seal}"}}', "here")
+
+
+def unspent(entry: JournalEntry) -> str:
+    """The line as it was written before entries had ``usage``."""
+    body = canonical_json(entry.model_dump(mode="json", exclude={"usage"}))
+    return f'{body[:-1]},"line_hash":"{sha256_hex(body)}"}}'
+
+
+def test_lines_of_before_entries_told_what_they_used_still_verify() -> None:
+    """R34: neither the chain nor a state's digest knows of it, so old launches can be read and resumed."""
+    old = [unspent(entry) for entry in chain(3)]
+    assert all('"usage"' not in line for line in old)
+    read = list(verified(old, "journal"))
+    assert read == chain(3)
+    newer = sealed(3, read[-1].content_hash).model_copy(update={"usage": USED})
+    mixed = list(verified([*old, newer.line()], "journal"))
+    assert (mixed[3].usage, mixed[3].content_hash) == (USED, sealed(3, read[-1].content_hash).content_hash)
+    assert replay(mixed).digest() == replay(chain(4)).digest()
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new line", "line of before"])
+@pytest.mark.parametrize("used", [{}, USED], ids=["nothing", "something"])
+@pytest.mark.parametrize(
+    "text",
+    ['"usage":{}', ',"usage":{"gate":{"calls":9}}', '"usage":{"gate":{"calls":9}},"line_hash":"'],
+    ids=["bare", "as a key", "as a seal"],
+)
+def test_what_a_commit_used_is_read_off_its_line(old: bool, used: dict[str, Usage], text: str) -> None:
+    """Wherever else a text or a payload says ``usage``."""
+    inner = {"gate": {"calls": 8}}
+    event = insert(0, text=text).model_copy(update={"detail": {"a": 1, "usage": inner}})
+    entry = sealed(0, GENESIS, task=text, events=(event,), diagnosis={"a": 1, "usage": inner})
+    entry = entry.model_copy(update={"usage": used})
+    line = unspent(entry) if old else entry.line()
+    for ending in (b"", b"\n"):
+        assert usage_in(line.encode() + ending) == ({} if old else used)
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b"{}\n", b'{"usage":{}}', b"x" * 200, b',"usage":{' + b"x" * 90])
+def test_no_usage_is_read_off_what_is_no_entry(line: bytes) -> None:
+    assert usage_in(line) == {}
 
 
 def test_the_content_chain_does_not_know_where_and_when_it_ran() -> None:

@@ -42,16 +42,16 @@ def test_what_a_reply_cost_beyond_the_guess_is_paid_by_those_who_come_after() ->
     """120 tokens a minute: a bucket of 10 that refills at 110/60 a second."""
     pace = Pace(PaceLimits(tokens_per_minute=120), 0.0)
     assert pace.enter(0.0, "a", 10, 60.0) == 0.0
-    pace.leave(0.0, "a", 45, None)
+    pace.leave(0.0, "a", 45, None, answered=True)
     assert pace.enter(0.0, "b", 1, 60.0) == pytest.approx(45 * 60 / 110)
-    pace.leave(0.0, "never entered", 1000, None)
+    pace.leave(0.0, "never entered", 1000, None, answered=True)
     assert pace.enter(0.0, "b", 1, 60.0) == pytest.approx(45 * 60 / 110)
 
 
 def test_tokens_that_were_not_spent_are_given_back_up_to_the_bucket() -> None:
     pace = Pace(PaceLimits(tokens_per_minute=120), 0.0)
     assert pace.enter(0.0, "a", 10, 60.0) == 0.0
-    pace.leave(0.0, "a", -500, None)
+    pace.leave(0.0, "a", -500, None, answered=True)
     assert pace.enter(0.0, "b", 11, 60.0) == 0.0
     assert pace.enter(0.0, "c", 1, 60.0) == pytest.approx(60 / 110)
 
@@ -60,7 +60,7 @@ def test_room_in_flight_is_kept_and_a_call_that_never_leaves_frees_its_place() -
     pace = Pace(PaceLimits(max_in_flight=2), 0.0)
     assert [pace.enter(0.0, call, 0, 30.0) for call in "aab"] == [0.0, 0.0, 0.0]
     assert pace.enter(0.0, "c", 0, 30.0) == ROOM_POLL_S
-    pace.leave(1.0, "a", 0, None)
+    pace.leave(1.0, "a", 0, None, answered=True)
     assert pace.enter(1.0, "c", 0, 30.0) == 0.0
     assert pace.enter(29.0, "d", 0, 30.0) == ROOM_POLL_S
     assert pace.enter(30.0, "d", 0, 30.0) == 0.0
@@ -72,13 +72,13 @@ def test_callers_that_are_refused_together_are_one_slow_down() -> None:
     for call in range(16):
         pace.enter(0.0, str(call), 0, 60.0)
     for call in range(16):
-        pace.leave(0.0, str(call), 0, 0.0)
+        pace.leave(0.0, str(call), 0, 0.0, answered=False)
     assert pace.enter(0.0, "next", 0, 60.0) == 1.0
     now = 0.0
     for pause in (2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
         now = pace.paused_until + 10
         assert pace.enter(now, "one", 0, 60.0) == 0.0
-        pace.leave(now, "one", 0, 0.0)
+        pace.leave(now, "one", 0, 0.0, answered=False)
         assert pace.paused_until == now + pause
     assert pace.enter(now, "late", 0, 60.0) == 60.0
 
@@ -87,12 +87,33 @@ def test_an_answer_ends_the_doubling_and_one_from_before_the_pause_does_not() ->
     pace = Pace(PaceLimits(), 0.0)
     for call in ("refused", "slow"):
         pace.enter(0.0, call, 0, 60.0)
-    pace.leave(0.0, "refused", 0, 0.0)
-    pace.leave(0.5, "slow", 0, None)
+    pace.leave(0.0, "refused", 0, 0.0, answered=False)
+    pace.leave(0.5, "slow", 0, None, answered=True)
     assert pace.pauses == 1
     assert pace.enter(1.0, "good", 0, 60.0) == 0.0
-    pace.leave(1.0, "good", 0, None)
+    pace.leave(1.0, "good", 0, None, answered=True)
     assert pace.pauses == 0
+
+
+def test_a_call_that_broke_off_does_not_end_the_doubling() -> None:
+    """A9: a server that times out between two refusals has not recovered; each refusal doubles the pause."""
+    pace = Pace(PaceLimits(), 0.0)
+    now = 0.0
+    for pause in (1.0, 2.0, 4.0):
+        assert pace.enter(now, "refused", 0, 60.0) == 0.0
+        pace.leave(now, "refused", 0, 0.0, answered=False)
+        assert pace.paused_until == now + pause
+        now += pause + 10
+        assert pace.enter(now, "broken", 0, 60.0) == 0.0
+        pace.leave(now, "broken", 0, None, answered=False)
+        now += 10
+
+
+@pytest.mark.parametrize(("callers", "share"), [(1, (100, 1000, 8)), (3, (33, 333, 2)), (1000, (2, 2, 1))])
+def test_a_caller_that_cannot_ask_the_others_takes_its_share(callers: int, share: tuple[int, int, int]) -> None:
+    part = PaceLimits(requests_per_minute=100, tokens_per_minute=1000, max_in_flight=8).share(callers)
+    assert (part.requests_per_minute, part.tokens_per_minute, part.max_in_flight) == share
+    assert not PaceLimits().share(callers).any
 
 
 def test_retry_after_is_a_floor_and_may_come_while_all_wait() -> None:
@@ -100,9 +121,9 @@ def test_retry_after_is_a_floor_and_may_come_while_all_wait() -> None:
     pace = Pace(PaceLimits(), 0.0)
     for call in ("one", "two"):
         pace.enter(0.0, call, 0, 600.0)
-    pace.leave(0.0, "one", 0, 2.0)
+    pace.leave(0.0, "one", 0, 2.0, answered=False)
     assert pace.paused_until == 2.0
-    pace.leave(0.0, "two", 0, 300.0)
+    pace.leave(0.0, "two", 0, 300.0, answered=False)
     assert pace.paused_until == 300.0
 
 
@@ -111,7 +132,7 @@ def test_a_server_that_asks_everybody_to_wait_for_hours_is_asked_again_after_ten
     """A9: one reply must not end a launch, and with it every resume, that shares the pause."""
     pace = Pace(PaceLimits(), 0.0)
     pace.enter(0.0, "refused", 0, 60.0)
-    pace.leave(0.0, "refused", 0, asked)
+    pace.leave(0.0, "refused", 0, asked, answered=False)
     assert pace.enter(0.0, "next", 0, 60.0) == LONGEST_ASKED_S
     assert pace.enter(LONGEST_ASKED_S, "next", 0, 60.0) == 0.0
 
@@ -124,7 +145,7 @@ def test_a_clock_that_is_set_back_by_an_hour_costs_no_hour() -> None:
     assert pace.enter(back, "third", 0, 1e9) == pytest.approx(60 / 22)
     again = back + 60 / 22
     assert pace.enter(again, "third", 0, 1e9) == 0.0
-    pace.leave(again, "third", 0, 300.0)
+    pace.leave(again, "third", 0, 300.0, answered=False)
     assert pace.enter(again - 3_600, "late", 0, 60.0) == LONGEST_ASKED_S
     assert pace.enter(again - 3_600 + LONGEST_ASKED_S, "late", 0, 60.0) <= RAMP_GAP_S + 1e-6
 
@@ -133,7 +154,7 @@ def test_after_a_pause_callers_come_one_by_one() -> None:
     """A9: no more than a few in the same 100 ms."""
     pace = Pace(PaceLimits(), 0.0)
     pace.enter(0.0, "refused", 0, 60.0)
-    pace.leave(0.0, "refused", 0, 2.0)
+    pace.leave(0.0, "refused", 0, 2.0, answered=False)
     instants = let_in(pace, 0.0, 16)
     assert instants == pytest.approx([2.0 + RAMP_GAP_S * caller for caller in range(16)])
 

@@ -159,6 +159,19 @@ def test_inside_a_group_score_then_count_then_id_break_ties() -> None:
     assert (by_score, by_count, by_id) == (["1-0", "0-0"], ["1-0", "0-0"], ["9-2", "9-10", "10-0"])
 
 
+def test_a_high_value_that_was_hardly_tried_does_not_win_a_near_tie() -> None:
+    """R16, R14: v~ decides and not v; .9 after one reuse is .225, .5 after nine is .375."""
+    assert order(hit("0-0", 0.80, value=0.9, count=1), hit("1-0", 0.79, value=0.5, count=9)) == ["1-0", "0-0"]
+
+
+@pytest.mark.parametrize("params", [{}, {"near_tie": "score"}, {"near_tie": "off"}])
+def test_equals_stand_in_the_order_of_their_ids_as_numbers(params: dict[str, Any]) -> None:
+    """R17: the last key, before and after the rerank; as text 10-0 would come before 9-2, and 9-10 too."""
+    recall = ranked(hit("10-0", 0.80), hit("9-10", 0.80), hit("9-2", 0.80), **params)
+    assert [c.id for c in recall.candidates] == ["9-2", "9-10", "10-0"]
+    assert [memory.id for memory in recall.selected] == ["9-2", "9-10", "10-0"]
+
+
 def test_without_rerank_similarity_alone_decides() -> None:
     """R44 no_rerank, R16: with no weight on values and near-tie off, neither moves anything."""
     recall = ranked(A, B, hit("5-0", 0.79, value=1.0, count=50), alpha=0.0, near_tie="off")

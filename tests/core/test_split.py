@@ -86,7 +86,7 @@ def test_the_domains_of_a_benchmark_give_the_papers_counts(name: str, protocol: 
 
 
 def test_the_papers_epochs_and_concurrency_are_on_record() -> None:
-    """R6, R7 (Table 7): epoch 2, or 5 for BrowseComp-ZH; concurrency 16, or 8 for VitaBench; R4: Avg@3."""
+    """R6, R7, R40 (Table 7): epoch 2, or 5 for BrowseComp-ZH; concurrency 16, or 8 for VitaBench; R4: Avg@3."""
     assert {name: (facts.epochs, facts.concurrency) for name, facts in PAPER.items()} == {
         "tau2": (2, 16),
         "vitabench": (2, 8),
@@ -143,6 +143,15 @@ def test_blocks_run_one_domain_after_the_other() -> None:
     assert [task.domain for task in mixed.train] != [task.domain for task in blocks.train]
     for domain in ("a", "b"):
         assert [t for t in mixed.train if t.domain == domain] == [t for t in blocks.train if t.domain == domain]
+
+
+def test_every_ordering_mixes_the_domains_in_its_own_way() -> None:
+    """R4: ordering r shuffles the places of the domains too, not only the tasks inside them."""
+    tasks = benchmark({"a": 30, "b": 30})
+    for params in (SplitParams(), SplitParams(fixed_split=True)):
+        orderings = [order_tasks(tasks, params, r) for r in range(3)]
+        assert len({tuple(task.domain for task in ordering.train) for ordering in orderings}) == 3
+        assert len({tuple(task.domain for task in ordering.eval) for ordering in orderings}) == 3
 
 
 def test_interleaving_spreads_a_large_domain_over_the_whole_stream() -> None:

@@ -174,6 +174,18 @@ def test_a_neighbour_of_the_most_similar_task_comes_before_a_more_similar_strang
     assert [known.id for known in remember(found, "new", two).shown] == ["4-0", "2-0", "5-0"]
 
 
+def test_a_neighbour_of_one_of_the_tasks_that_the_graph_is_entered_at_is_near() -> None:
+    """A task that is near the second of two entrances and unknown to the first comes before a stranger."""
+    found = hits(
+        ("5-0", 0.9, "5-0", "failure"),
+        ("6-0", 0.8, "6-0", "failure", ["2-0"]),
+        ("4-0", 0.7, "4-0", "success"),
+        ("2-0", 0.6, "2-0", "success"),
+    )
+    assert [known.id for known in remember(found, "new", RecallParams(start_nodes=2)).shown] == ["2-0", "5-0"]
+    assert [known.id for known in remember(found, "new", RecallParams()).shown] == ["4-0", "5-0"]
+
+
 def test_a_task_meets_neither_its_own_records_nor_their_votes() -> None:
     """In a later epoch the most similar record is the task's own, with the plan of last time."""
     found = hits(("1-0", 1.0, "1-0", "success"), ("0-0", 0.5, "0-0", "success"))

@@ -42,6 +42,7 @@ def contents(turn: Turn) -> list[Any]:
     [(-5, {1}), (0, {1}), (1, {1}), (92, {1}), (93, {1, 4}), (185, {1, 4, 2}), (10**9, {1, 4, 2})],
 )
 def test_tool_results_go_first_and_the_oldest_before_others(tokens: int, gone: set[int]) -> None:
+    """R36: the oldest observation goes first; of what counts as one, tool results before other words."""
     trimmed = without(TURN, tokens)
     assert trimmed is not None
     assert trimmed.left_out == len(gone)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chime_dist.core.window import Admission, StreamShape, read_version
+from chime_dist.core.episode import Outcome
+from chime_dist.core.window import Admission, InfraStreak, StreamShape, read_version
 
 
 @pytest.mark.parametrize(
@@ -110,3 +111,16 @@ def test_any_interleaving_admits_and_commits_every_position_once(
             admission = admission.committed(admission.head + 1)
     assert admitted == list(range(shape.total))
     assert admission.ready() is None
+
+
+def test_the_third_infra_position_in_a_row_is_held_back_and_no_other() -> None:
+    """What the agent did, well or badly, ends a row; only one more infra is held back at its edge (A9)."""
+    streak = InfraStreak(limit=3)
+    for outcome in (Outcome.INFRA, Outcome.FAILURE, Outcome.INFRA):
+        streak = streak.then(outcome)
+        assert not streak.holds(Outcome.INFRA)
+
+    streak = streak.then(Outcome.INFRA)
+    assert [streak.holds(outcome) for outcome in Outcome] == [outcome is Outcome.INFRA for outcome in Outcome]
+    assert streak.then(Outcome.SUCCESS) == InfraStreak(limit=3)
+    assert InfraStreak(limit=1).holds(Outcome.INFRA)

@@ -16,7 +16,7 @@ from chime_dist.engine.lane import Lane, LaneServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
 from chime_dist.methods.no_plan.method import NoPlan, NoPlanOptions
-from chime_dist.ports import BankStore, Prepared
+from chime_dist.ports import BankStore, Method, Models, Prepared
 
 LAUNCH, RUN = "launch", "run"
 DIM = 8
@@ -40,22 +40,29 @@ class OwnedBank:
     """Owners of one run's bank, one after the other, over one journal."""
 
     def __init__(
-        self, folder: Path, commits: Sequence[Sequence[Event]], window: int, pinned: frozenset[int] = frozenset()
+        self,
+        folder: Path,
+        commits: Sequence[Sequence[Event]],
+        window: int,
+        pinned: frozenset[int] = frozenset(),
+        *,
+        method: Method | None = None,
+        models: Models | None = None,
     ) -> None:
+        """``method`` is another than ``Dictated``, ``models`` what its commits ask."""
         self._clock = SystemClock()
         feed = ChangeFeed(self._clock)
         self.journal = FileJournal(lambda run_id: folder / run_id, feed)
         self.queue = LocalQueue(self._clock, feed, 60.0)
-        self._commits = commits
+        self._method = method or Dictated(commits)
+        self._models = models or RunModels({}, HashingEmbedder(DIM))
         self._window = window
         self._pinned = pinned
 
     async def lane(self, store: BankStore) -> Lane:
         """A new owner's lane, opened: the next fence, the journal replayed into ``store``."""
-        embedder = HashingEmbedder(DIM)
-        method = Dictated(self._commits)
-        models = RunModels({}, embedder)
-        services = LaneServices(method, models, embedder.fingerprint, self._window, 3, 60.0, self._pinned)
+        fingerprint = HashingEmbedder(DIM).fingerprint
+        services = LaneServices(self._method, self._models, fingerprint, self._window, 3, 60.0, self._pinned)
         outages = Outages(self._clock, 60.0)
         lane = Lane(LAUNCH, RUN, services, self.queue, self.journal, store, self._clock, outages)
         await lane.open()

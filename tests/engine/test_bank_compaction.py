@@ -108,7 +108,7 @@ async def test_the_next_owner_projects_the_checkpoints_again(tmp_path: Path) -> 
 
 
 async def test_a_version_that_is_being_searched_is_not_let_go(tmp_path: Path) -> None:
-    """A read that is under way when its version leaves the window still gets its answer."""
+    """A read that is under way when its version leaves the window still gets its answer; then it holds no more."""
     bank, store = OwnedBank(tmp_path, COMMITS, WINDOW), _CommitsMeanwhile()
     lane = await bank.lane(store)
     await bank.commit(lane, COMPACT_EVERY - 1)
@@ -116,6 +116,8 @@ async def test_a_version_that_is_being_searched_is_not_let_go(tmp_path: Path) ->
     store.meanwhile = lambda: bank.commit(lane, COMPACT_EVERY + WINDOW)
     assert set(await _ids(lane, old)) == set(STATES[old].records)
     assert store.kept[-1][0] == COMPACT_EVERY - WINDOW + 1
+    await bank.commit(lane, 2 * COMPACT_EVERY)
+    assert store.kept[-1] == list(range(2 * COMPACT_EVERY - WINDOW + 1, 2 * COMPACT_EVERY + 1))
 
 
 async def test_a_store_that_cannot_compact_now_is_asked_again_later(tmp_path: Path) -> None:

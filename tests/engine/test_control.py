@@ -104,15 +104,18 @@ async def test_pause_and_continue_are_told_once_each() -> None:
     assert steered.steering.paused is pause
     again = await steered.ask(command("pause"))
     assert (again.taken, again.text) == (True, "was paused already, by me at then")
-    assert (await steered.ask(command("continue"))).text == "goes on"
+    gone_on = await steered.ask(command("continue"))
+    assert (gone_on.taken, gone_on.text) == (True, "goes on")
     assert steered.steering.paused is None
     assert (await steered.ask(command("continue"))).text == "was not paused"
     assert steered.told == [pause, None]
+    assert steered.steering.pauses == 1
 
 
 async def test_slots_lie_between_one_and_what_the_workers_have() -> None:
     steered = Steered(Wire(), slots=4)
-    assert (await steered.ask(command("slots", slots=1))).taken
+    taken = await steered.ask(command("slots", slots=1))
+    assert (taken.taken, taken.text) == (True, "at most 1 of 4 slots are used; 3 episodes are open")
     assert steered.steering.slots == 1
     refused = await steered.ask(command("slots", slots=5))
     assert not refused.taken

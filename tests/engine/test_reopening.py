@@ -10,8 +10,11 @@ from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.adapters.local.memory_store import MemoryStore
 from chime_dist.adapters.local.queue import LocalQueue
+from chime_dist.core.episode import Outcome
 from chime_dist.engine.driver import Ending
+from chime_dist.engine.resume import drop_unbacked
 from chime_dist.ports import Appended
+from tests.engine.owned_bank import proposal
 from tests.integration.launching import RUN, Launched, new_directory, plan_of
 from tests.integration.toy import JitteryBackbone, ToyBenchmark
 
@@ -59,3 +62,18 @@ async def test_entries_that_the_mirror_holds_are_not_written_to_it_once_more(tmp
 def test_the_keys_of_eval_units_are_those_of_the_units() -> None:
     plan = plan_of(ToyBenchmark(9), window=2, epochs=2, held_out=4)
     assert plan.eval_keys() == [plan.eval_unit(index).key for index in range(4)]
+
+
+async def test_only_proposals_of_rows_that_the_directory_has_survive_a_resume() -> None:
+    """D9, C8: what ended infra is tried anew, and what another directory's attempt proposed is not committed: the
+    row would be one attempt's and what the bank learnt another's. What lies beyond the window stays."""
+    clock = SystemClock()
+    queue = LocalQueue(clock, ChangeFeed(clock), 30.0)
+    run_id = proposal(0).run_id
+    for position in (3, 4, 5, 6, 7):
+        outcome = Outcome.INFRA if position == 3 else Outcome.SUCCESS
+        attempt = f"attempt-{position}"
+        await queue.submit(proposal(position).model_copy(update={"outcome": outcome, "attempt": attempt}))
+    rows = {4: "attempt-4", 5: "another"}
+    await drop_unbacked(queue, run_id, 3, 4, rows)
+    assert [position for position in range(9) if await queue.proposal(run_id, position)] == [4, 7]

@@ -20,6 +20,7 @@ from chime_dist.adapters.ray.actors import WorkerActor
 from chime_dist.adapters.ray.cluster import RayCluster
 from chime_dist.adapters.ray.handles import RayWorkers
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.pending import pending_units
 from chime_dist.adapters.redis.queue import RedisQueue
@@ -70,6 +71,7 @@ class Factory:
 
     url: str
     folder: Path
+    turn: str
 
     async def __call__(self, name: str) -> Worker:
         """Called in the actor."""
@@ -78,7 +80,7 @@ class Factory:
         services = RunServices(NoPlan(NoPlanOptions()), Talk([UNIT.task]), models_on(Polite()), 60.0)
         return Worker(
             name,
-            RedisQueue(RedisConnection(self.url), KEYS, LEASE_S),
+            RedisQueue(RedisConnection(self.url), KEYS, LEASE_S, DriverTurn(self.turn)),
             Rows(self.folder / "rows.jsonl"),
             EpisodeRunner({RUN: services}, EmptyBank(), clock, outages, name),
             clock,
@@ -86,6 +88,7 @@ class Factory:
             slots=1,
             max_deliveries=1,
             renew_every_s=LEASE_S / 3,
+            redelivery_pause_s=0.0,
         )
 
 
@@ -95,8 +98,8 @@ async def main(url: str, folder: Path) -> None:
     os.environ["RAY_memory_usage_threshold"] = f"{1 - memory.available / memory.total + HEADROOM:.3f}"  # noqa: SIM112 - its name
     os.environ["RAY_memory_monitor_refresh_ms"] = "100"  # noqa: SIM112
     connection = RedisConnection(url)
-    queue = RedisQueue(connection, KEYS, LEASE_S)
-    await queue.reset()
+    queue = RedisQueue(connection, KEYS, LEASE_S, DriverTurn())
+    turn = await queue.reset()
     await queue.admit(UNIT)
 
     async def held(consumer: str) -> frozenset[Delivery]:
@@ -105,7 +108,7 @@ async def main(url: str, folder: Path) -> None:
 
     names = iter(f"worker-{n}" for n in range(1000))
     cluster = RayCluster.connect(LAUNCH, None, 1, LAUNCH)
-    actor = cluster.actor(WorkerActor, "worker-0", LAUNCH, Factory(url, folder))
+    actor = cluster.actor(WorkerActor, "worker-0", LAUNCH, Factory(url, folder, turn))
     workers = RayWorkers({actor: lambda: next(names)}, held)
     working = asyncio.create_task(workers.run())
     while await queue.outstanding():

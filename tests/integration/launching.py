@@ -29,6 +29,7 @@ from chime_dist.engine.worker import Worker
 from chime_dist.methods.chime.method import Chime, ChimeOptions
 from chime_dist.ports import Backbone, BankStore, Benchmark, Change, Completed, Journal, Lease, Queue
 from chime_dist.wiring.registry import prompts
+from tests.stored import CONFIG
 
 RUN = "toy-chime-o0"
 EMBEDDER = HashingEmbedder(64)
@@ -68,6 +69,7 @@ class Launched:
     slots: int = 16
     max_deliveries: int = 3
     lease_s: float = 30.0
+    redelivery_pause_s: float = 0.002
     mirror: Journal | None = None
     ends: list[RunEnd] = field(default_factory=list)
 
@@ -93,6 +95,7 @@ class Launched:
                 slots=max(1, self.slots // self.workers),
                 max_deliveries=self.max_deliveries,
                 renew_every_s=self.lease_s / 3,
+                redelivery_pause_s=self.redelivery_pause_s,
             )
             for index in range(self.workers)
         ]
@@ -165,9 +168,9 @@ class UnreliableQueue:
             answer = await self._inner.complete(lease, proposal)
         return answer
 
-    async def reset(self) -> None:
+    async def reset(self) -> str:
         """Passed on, like all below."""
-        await self._inner.reset()
+        return await self._inner.reset()
 
     async def admit(self, unit: Unit) -> bool:
         """Passed on."""
@@ -208,4 +211,4 @@ class UnreliableQueue:
 
 def new_directory(path: Path) -> LaunchDirectory:
     """An empty launch."""
-    return LaunchDirectory.create(path, "toy", {}, now=datetime.now(UTC))
+    return LaunchDirectory.create(path, "toy", CONFIG, now=datetime.now(UTC))

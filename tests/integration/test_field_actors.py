@@ -19,11 +19,14 @@ import ray
 from chime_dist.adapters.clock import SystemClock
 from chime_dist.adapters.models.chat import ChatBackbone
 from chime_dist.adapters.models.chat_request import ChatSettings
-from chime_dist.adapters.ray.actors import EmbedderActor, ExecutorActor
+from chime_dist.adapters.ray.actors import EmbedderActor, ExecutorActor, WorkerActor
 from chime_dist.adapters.ray.calls import called
 from chime_dist.adapters.ray.cluster import RayCluster
 from chime_dist.adapters.ray.deaths import Life, killed_by_memory_monitor
-from chime_dist.adapters.ray.handles import RayBank, RayModels
+from chime_dist.adapters.ray.handles import RayBank, RayModels, RayWorkers
+from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
+from chime_dist.adapters.redis.queue import RedisQueue
 from chime_dist.config.models import BackboneModel
 from chime_dist.core.episode import EndReason, EpisodeRecord, Outcome, Role, Unit
 from chime_dist.core.model_call import Turn
@@ -31,11 +34,13 @@ from chime_dist.core.retry import RetryPolicy
 from chime_dist.engine.episode import EpisodeRunner, RunServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RoleRunner
-from chime_dist.errors import BackboneError, EmbeddingError, FencedError, ServiceError
+from chime_dist.engine.worker import Delivery
+from chime_dist.errors import BackboneError, EmbeddingError, FencedError, ServiceError, TurnOverError
 from chime_dist.methods.no_plan.method import NoPlan, NoPlanOptions
 from chime_dist.ports import Embedder
 from chime_dist.wiring.registry import prompts
 from tests.adapters.stub_server import StubServer, answers, has_context_limit
+from tests.integration.hungry import KEYS, LEASE_S, UNIT, Factory
 from tests.integration.launching import EMBEDDER
 from tests.integration.test_field_benchmarks import EmptyBank, Talk
 
@@ -251,6 +256,37 @@ async def test_a_read_that_reaches_a_replaced_owner_is_asked_again(cluster: RayC
     unit's deliveries must not be spent on the answer."""
     bank = RayBank(cluster.actor(Replaced, "replaced"))
     assert await bank.digest("r") == "digest"
+
+
+async def test_the_workers_of_a_replaced_driver_end_and_touch_nothing(
+    cluster: RayCluster, redis_url: str, tmp_path: Path
+) -> None:
+    """D2: their driver is frozen, so nobody ends them, and another host has the launch. They stop claiming, also
+    after Ray has started them again, and the next driver's unit keeps all its deliveries."""
+    connection = RedisConnection(redis_url)
+    queue, successor = (RedisQueue(connection, KEYS, LEASE_S, DriverTurn()) for _ in range(2))
+    turn = await queue.reset()
+
+    async def held(consumer: str) -> frozenset[Delivery]:
+        return frozenset()
+
+    name = cluster.actor(WorkerActor, "late-worker", NAMESPACE, Factory(redis_url, tmp_path, turn))
+    workers = RayWorkers({name: lambda: "late"}, held)
+    working = asyncio.create_task(workers.run())
+    while not (await connection.commands.info("clients"))["blocked_clients"]:
+        assert not working.done(), working.exception()
+        await asyncio.sleep(0.01)
+    await successor.reset()
+    await successor.admit(UNIT)
+    with pytest.raises(TurnOverError, match="another driver has started a turn"):
+        await asyncio.wait_for(working, 60)
+    ray.kill(ray.get_actor(name), no_restart=False)
+    with pytest.raises(TurnOverError):
+        await asyncio.wait_for(workers.run(), 60)
+    (lease,) = await successor.claim("in time", 1, 0.0)
+    assert (lease.unit, lease.delivery) == (UNIT, 1)
+    assert not await asyncio.to_thread((tmp_path / "rows.jsonl").exists)
+    await connection.close()
 
 
 class Alive:

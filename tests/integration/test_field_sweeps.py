@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,8 @@ def test_launches_share_a_state_folder_without_ever_opening_each_others_store(tm
 
     assert finish(start(["sweep", "quick.yaml"], tmp_path), tmp_path) == 0, (tmp_path / "output.txt").read_text()
     assert finish(start(["resume", str(launch)], tmp_path), tmp_path) == 1
-    assert f"held by process {holder.pid}" in (tmp_path / "output.txt").read_text()
+    said = (tmp_path / "output.txt").read_text()
+    assert re.search(rf"process {holder.pid} on \S+ drives this launch since ", said)
 
     assert holder.poll() is None, "the first launch was not disturbed by any of this"
     wait_for_rows(holder, tmp_path / "runs" / "slow", rows_below(tmp_path / "runs" / "slow") + 1)

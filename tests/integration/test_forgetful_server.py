@@ -9,6 +9,7 @@ import pytest
 
 from chime_dist.adapters.local.memory_store import MemoryStore
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
@@ -62,15 +63,15 @@ async def test_a_completion_that_the_server_forgot_with_its_admission_is_handed_
     """D10: the position was in nobody's hands any more, so the launch would wait for it for ever."""
     monkeypatch.setattr("chime_dist.engine.driver.RECHECK_S", 0.1)
     directory, benchmark = new_directory(tmp_path), ToyBenchmark(8)
-    connection, keys = RedisConnection(redis_url), RedisKeys(directory.id)
-    queue = ForgetfulQueue(RedisQueue(connection, keys, 30.0), connection, keys)
+    connection, keys, turn = RedisConnection(redis_url), RedisKeys(directory.id), DriverTurn()
+    queue = ForgetfulQueue(RedisQueue(connection, keys, 30.0, turn), connection, keys)
     launched = Launched(
         directory,
         plan_of(benchmark, 4),
         benchmark,
         JitteryBackbone(0.0, 0),
         queue,
-        RedisJournal(connection, keys),
+        RedisJournal(connection, keys, turn),
         MemoryStore(),
     )
     assert await asyncio.wait_for(launched.run(), 60.0) is Ending.COMPLETE

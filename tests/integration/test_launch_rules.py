@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -59,8 +60,8 @@ def test_two_resumes_that_extend_a_launch_cannot_both_write(
     monkeypatch.chdir(folder)
     slow = Launch.resume(launch, ["protocol.epochs=2"])
     assert finish(start(["resume", str(launch), "--set", "orderings=[0, 1]"], folder), folder) == 0
-    with pytest.raises(RunDirectoryError, match="another resume extended this launch"):
-        slow._extend()
+    with pytest.raises(RunDirectoryError, match="was changed meanwhile, so resume it again"):
+        asyncio.run(slow.drive(lambda _: None))
     assert len(LaunchDirectory.open(launch).manifest.runs) == 2
 
 

@@ -129,6 +129,32 @@ async def test_a_failing_request_with_healthy_models_is_the_attempts_own_failure
     assert sorted(set(deliveries)) == [1, 2]
 
 
+class BrieflyBroken(ToyBenchmark):
+    """The toy with one task whose simulator's server is gone for half a second from when it is first asked."""
+
+    asked_at: float | None = None
+
+    async def open(self, task_id: str) -> ToyEnvironment:
+        """See ``ports.Benchmark``."""
+        if task_id.endswith("-7"):
+            now = asyncio.get_running_loop().time()
+            self.asked_at = now if self.asked_at is None else self.asked_at
+            if now < self.asked_at + 0.5:
+                raise BenchmarkError("the simulator's server does not answer")
+        return await super().open(task_id)
+
+
+async def test_a_fault_of_half_a_second_does_not_use_up_the_deliveries(tmp_path: Path) -> None:
+    """D9: the unit rests before it is delivered again, so a later delivery finds the server well."""
+    launch = local_launch(tmp_path, window=4)
+    launch.benchmark, launch.redelivery_pause_s = BrieflyBroken(40), 0.3
+    assert await launch.run() is Ending.COMPLETE
+    assert not [e.position for e in await launch.entries() if e.empty_reason]
+    rows = [row for row in rows_of(launch.directory.path) if row["unit"]["position"] == 7]
+    assert [row["final"] for row in rows] == [False] * (len(rows) - 1) + [True]
+    assert rows[-1]["delivery"] in (2, 3)
+
+
 class Hanging:
     """The toy's model with a server that takes requests and answers none, for a number of requests."""
 

@@ -11,6 +11,7 @@ import zstandard
 from chime_dist.adapters.directory.file_journal import FileJournal
 from chime_dist.adapters.qdrant.edge import QdrantEdgeStore
 from chime_dist.adapters.redis.connection import RedisConnection
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.queue import RedisQueue
@@ -29,14 +30,14 @@ def real_launch(
     """The toy on Redis and Qdrant Edge, W=16, 16 workers."""
     benchmark = ToyBenchmark(size)
     directory = new_directory(path / "runs")
-    keys = RedisKeys(directory.id)
+    keys, turn = RedisKeys(directory.id), DriverTurn()
     return Launched(
         directory=directory,
         plan=plan_of(benchmark, window=16, epochs=2, held_out=held_out),
         benchmark=benchmark,
         backbone=JitteryBackbone(0.02, seed),
-        queue=RedisQueue(connection, keys, 0.4),
-        journal=RedisJournal(connection, keys),
+        queue=RedisQueue(connection, keys, 0.4, turn),
+        journal=RedisJournal(connection, keys, turn),
         store=QdrantEdgeStore(path / "qdrant"),
         workers=16,
         max_deliveries=50,

@@ -20,7 +20,7 @@ from chime_dist.core.journal import GENESIS, JournalEntry, content_hash
 from chime_dist.core.memory import Stage
 from chime_dist.core.model_call import ChatReply, Turn
 from chime_dist.core.retrieval import rerank
-from chime_dist.core.vector import similarities
+from chime_dist.core.vector import similarities, unit_rows
 from chime_dist.core.verdict import gate_schema, parse_verdict
 from chime_dist.engine.driver import Ending
 from chime_dist.ports import Action, Hit
@@ -59,9 +59,9 @@ async def one_position(
 
     async def recall(stage: Stage, query: str) -> Recall:
         [vector] = await EMBEDDER.embed([query], "query")
-        matrix = state.matrix(stage, "c")
-        sims = similarities(vector, matrix.rows)
-        hits = [Hit(record=state.records[i], sim=s) for i, s in zip(matrix.ids, sims, strict=True) if s >= 0.3]
+        held = state.collection(stage)
+        sims = similarities(vector, unit_rows([record.vectors["c"] for record in held])) if held else []
+        hits = [Hit(record=record, sim=sim) for record, sim in zip(held, sims, strict=True) if sim >= 0.3]
         hits.sort(key=lambda hit: (-hit.sim, ItemId.parse(hit.record.id)))
         return rerank(hits[:20], OPTIONS.retrieval, stage, query, state.version)
 

@@ -14,14 +14,15 @@ from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.models.scripted import ScriptedBackbone
 from chime_dist.core.bank import BankState, replay
 from chime_dist.core.episode import EpisodeTrace, Outcome, Proposal, Role, Trajectory, Unit
-from chime_dist.core.model_call import ChatReply, ChatRequest
-from chime_dist.core.rule_book import Rule
+from chime_dist.core.model_call import ChatReply, ChatRequest, Turn
+from chime_dist.core.rule_book import Case, Review, Rule, RuleParams
 from chime_dist.core.task import TaskView
 from chime_dist.core.task_graph import TaskRecord
 from chime_dist.core.vector import Vector
 from chime_dist.engine.context import Reflecting
 from chime_dist.errors import BackboneError
 from chime_dist.methods.a_mapreduce.method import AMapReduce, AMapReduceOptions, Learnt
+from chime_dist.methods.a_mapreduce.rewriting import rewritten
 from chime_dist.ports import CommitReply, Prepared
 from chime_dist.wiring.bank_tools import search
 from tests.integration.processes import finish, journals_of, kill_tree, launch_below, start, wait_for_rows
@@ -29,7 +30,7 @@ from tests.spec.sweeps import journal_of, launched, records_of, written
 
 SWEEP = """\
 name: amr
-benchmarks: [{{name: credit_world, families: 4, tasks_per_family: {tasks}, steps: 1, action_mode: {mode}}}]
+benchmarks: [{{name: credit_world, families: 4, tasks_per_family: {tasks}, steps: 1, action_mode: {mode}{world}}}]
 methods: [{{name: a_mapreduce{options}}}]
 backbones: [{{name: m, scripted: {{script: credit_world}}}}]
 orderings: [0]
@@ -42,6 +43,8 @@ cluster:
 """
 SOON = ", rules: {start: 8, compare_every: 4, merge_every: 8}"
 """Rewrites early enough for a short stream."""
+EVENTFUL = ", seed: 3, noise: 0.2"
+"""A world in which the double writes, corrects, drops and merges rules within 80 cases."""
 
 
 def sweep(
@@ -52,6 +55,7 @@ def sweep(
     window: int = 4,
     workers: int = 1,
     latency: float = 0.0,
+    world: str = "",
 ) -> str:
     return SWEEP.format(**locals())
 
@@ -313,6 +317,22 @@ def test_a_proposal_without_content_commits_nothing() -> None:
     assert method.prepare(BankState(), _proposal({})) == Prepared()
 
 
+@pytest.mark.parametrize(("count", "crowded"), [(9, False), (10, True)])
+async def test_a_comparison_is_told_that_the_book_is_crowded_from_ten_rules_on(count: int, crowded: bool) -> None:
+    """R43: at the very number from which a REMOVE takes three points."""
+    asked: list[Turn] = []
+
+    async def ask(turn: Turn) -> ChatReply:
+        asked.append(turn)
+        return ChatReply(text="")
+
+    rules = {f"{n}-0": Rule(rule=f"rule {n}", score=2, tasks=("0-0",)) for n in range(count)}
+    case = Case(name="S1", node="0-0", outcome="success", task="t", plan="p")
+    review = Review(position=30, rules=rules, cases=(case,), merge=False, types={"0-0": "0-0"})
+    await rewritten(review, RuleParams(), ask)
+    assert [turn.variables["crowded"] for turn in asked] == [crowded]
+
+
 def test_an_answer_that_nothing_asked_for_is_refused() -> None:
     learnt = Learnt(task="t", plan="p", vector=Vector.of([1.0])).model_dump(mode="json")
     method = AMapReduce(AMapReduceOptions())
@@ -327,12 +347,12 @@ def test_an_answer_that_nothing_asked_for_is_refused() -> None:
 @pytest.mark.slow
 async def test_a_killed_sweep_of_the_shipped_settings_resumes_to_the_same_rules(tmp_path: Path) -> None:
     """C1: from the command line, with rewrites at 40, 60 and 80 records; kill -9 around them changes nothing."""
-    text = sweep(tasks=30, options="", latency=0.03, window=8)
-    calm = await launched(tmp_path / "calm", sweep(tasks=30, options="", window=8))
+    text = sweep(tasks=30, options="", latency=0.03, window=8, world=EVENTFUL)
+    calm = await launched(tmp_path / "calm", sweep(tasks=30, options="", window=8, world=EVENTFUL))
     expected = [entry.content_hash for entry in journal_of(calm, run_of(calm))]
     assert len(expected) == 84
     kinds = kinds_of(calm)
-    assert min(kinds["rule.add"], kinds["rule.remove"], kinds["rule.merged"]) > 0
+    assert min(kinds[f"rule.{kind}"] for kind in ("add", "edit", "agree", "remove", "drop", "merged")) > 0
     folder = tmp_path / "killed"
     written(folder, text)
     process = start(["sweep", "sweep.yaml"], folder)

@@ -138,6 +138,8 @@ def test_an_ablation_changes_its_switch_and_what_follows_from_it(ablation: str) 
             "no_evolution sets value_update",
         ),
         ({"ablation": "no_evolution", "evolution": {"merge": "append"}}, "merge has no effect"),
+        ({"ablation": "no_evolution", "evolution": {"prune_min_count": 5}}, "prune_min_count has no effect"),
+        ({"ablation": "no_evolution", "outcome": {"delta": "signed"}}, "outcome: delta has no effect"),
         (
             {"ablation": "no_memory", "retrieval": {"k": 5}},
             "retrieval: k has no effect under the ablation no_memory",

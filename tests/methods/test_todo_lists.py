@@ -222,6 +222,13 @@ def test_each_adaptation_may_do_what_it_says() -> None:
     assert order(revised(emptied.todos, "rewrite", left=[{"text": "z"}]).todos) == [6]
 
 
+def test_a_revision_is_offered_the_open_todos_to_tick_off() -> None:
+    """Where nothing is open there is nothing to offer: an empty list of choices is no schema."""
+    asked = revision_schema(listed("linear", "in_order", 0, 0, 0, done=1))["properties"]
+    assert (asked["done"]["items"]["enum"], asked["done"]["maxItems"]) == ([2, 3], 2)
+    assert "done" not in revision_schema(listed("linear", "in_order", 0, done=1))["properties"]
+
+
 def test_ticking_off_what_is_not_open_is_dropped_and_recorded() -> None:
     result = revised(listed("parallel", "in_order", 0, 0, 0, done=1), "tick", done=[1, 2, 9, 2])
     assert (result.done, result.dropped, order(result.todos)) == ((2,), (1, 9), [3])

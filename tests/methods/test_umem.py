@@ -29,7 +29,7 @@ from chime_dist.methods.umem.notes import (
     extraction_schema,
     parse_extraction,
 )
-from chime_dist.ports import CommitReply, Hit, Prepared, Reflection
+from chime_dist.ports import CommitReply, Embedded, Hit, Prepared, Reflection
 from chime_dist.wiring.registry import prompts
 from tests.spec.sweeps import journal_of, launched, records_of
 
@@ -115,7 +115,7 @@ class Reviewer:
         said = self._replies.pop(0)
         return ChatReply(text=said if isinstance(said, str) else json.dumps(said))
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"] = "document") -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"] = "document") -> Embedded:
         """See the ports."""
         return await EMBEDDER.embed(texts, kind)
 
@@ -179,8 +179,9 @@ async def test_two_bad_extractions_teach_nothing() -> None:
     """R21: counted as a gate error, and kept for people."""
     reflection = await reflected(Reviewer("no object", reply("UPDATE", "3-0")))
     assert (reflection.status, reflection.diagnosis) == ("gate_error", None)
-    assert reflection.audit["reason"] == "bad_operation"
-    assert len(reflection.audit["replies"]) == 2
+    first, second = reflection.audit["replies"]
+    assert (reflection.audit["reason"], first) == ("bad_operation", "no object")
+    assert second.startswith(reflection.audit["excerpt"]), "of the reply that the reason is about"
 
 
 # --- commits ----------------------------------------------------------------------------------------------------

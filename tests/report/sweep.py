@@ -40,7 +40,7 @@ def record(
     )
     return EpisodeRecord(
         unit=unit,
-        attempt=f"{unit.key}-a1",
+        attempt=f"{phase}-{position}-a1",
         delivery=1,
         final=True,
         outcome=outcome,
@@ -99,7 +99,7 @@ def run(
         epochs=len(train),
         eval_size=len(held_out),
         eval_version=version,
-        committed=version if committed is None else committed,
+        attempts=tuple(f"train-{n}-a1" for n in range(version if committed is None else committed)),
         records=tuple(records),
         has_bank=gate,
         bank_size=10 + ordering if gate else None,

@@ -107,6 +107,66 @@ def test_attempts_that_were_tried_again_were_paid_for() -> None:
     assert report.total.cost == pytest.approx(3 * 0.00018)
 
 
+def merging(results: RunResults) -> RunResults:
+    """The run with a bank that asked the gate, elsewhere, at its commits."""
+    asked = {
+        "gate": Usage(calls=3, requests=4, prompt_tokens=1_000, completion_tokens=100),
+        "embedder": Usage(calls=3),
+    }
+    endpoints = {"gate": "g", "embedder": "embedder"}
+    return results.model_copy(update={"at_commits": asked, "endpoints": endpoints})
+
+
+def test_what_commits_asked_stands_beside_the_episodes_and_is_in_every_sum() -> None:
+    """Per episode stays per episode: a method's stated calls are those of its episodes."""
+    prices = {**PRICES, "g": Price(input=2.0, output=20.0, currency="EUR")}
+    results = run(["+-"], "--")
+    report, before = reported(merging(results), prices), reported(results, prices)
+    text = to_markdown(report)
+
+    assert report.rows[0].cost == before.rows[0].cost
+    assert "| toy | scripted | chime | train, at commits | 1/2 | 3.0 | 1000.0 | 100.0 | 0.004000 |" in text
+    assert "| train, at commits | gate | - | - | 3 | 4 | 1000 | 0 | 100 |" in text
+    assert "| train, at commits | gate | g | 1100 | 0.004000 | 0.004000 |" in text
+    assert "| g | 3 | 4 | 1000 | 0 | 100 | 0.004000 |" in text
+    assert "| of it at commits | 6 | 4 | 1000 | 0 | 100 | 0.004000 |" in text
+    assert report.total.usage == before.total.usage + sum(merging(results).at_commits.values(), Usage())
+    assert report.total.cost == pytest.approx((before.total.cost or 0.0) + 0.004)
+    assert "at commits" not in "".join(line for line in to_markdown(before).splitlines() if line.startswith("|"))
+
+    (row,) = csv.DictReader(io.StringIO(to_csv(report)))
+    assert (row["commit_calls"], row["commit_prompt_tokens"], row["commit_completion_tokens"]) == (
+        "6",
+        "1000",
+        "100",
+    )
+    assert float(row["commit_cost"]) == pytest.approx(0.004)
+    document = json.loads(to_json(report))
+    assert document["rows"][0]["at_commits"]["cost_per_success"] == pytest.approx(0.004)
+    assert document["purposes"]["commits"]["usage"]["prompt_tokens"] == 1_000
+
+
+def test_what_was_built_before_the_runs_is_in_the_sum_of_the_launch_alone() -> None:
+    results = run(["+"], "+")
+    options = ReportOptions(orderings=(0,), directory="d", prices=PRICES)
+    used = Usage(calls=7, requests=7, prompt_tokens=50, completion_tokens=5)
+    report = build_report([results], options, {"scripted": used})
+    assert report.rows == build_report([results], options).rows
+    assert report.total.usage == Usage(
+        calls=11, requests=13, prompt_tokens=250, completion_tokens=25, cached_tokens=80
+    )
+    assert "| of it for prerequisites | 7 | 7 | 50 | 0 | 5 | 0.000100 |" in to_markdown(report)
+
+
+def test_what_a_fork_shares_was_paid_for_once() -> None:
+    """A copy is a row of its own, whose costs say what the experiment costs, but no money was spent on it."""
+    results = run(["++"], "+")
+    fork = results.model_copy(update={"deviations": {"forked_from": "position 1"}, "forked_at": 1})
+    report = build_report([results, fork], ReportOptions(orderings=(0,), directory="d"))
+    assert [row.cost["train"].episodes for row in report.rows] == [2, 2]
+    assert report.total.usage.calls == (3 + 2) * 2
+
+
 def test_programs_get_costs_as_numbers_and_unknown_ones_as_nothing() -> None:
     results = asking(run(["+"], "-"), user_simulator=Usage(calls=1, prompt_tokens=7))
     prices = {**PRICES, "qwen3.6-flash": Price(input=100.0, output=0.0, currency="EUR")}
@@ -174,5 +234,7 @@ async def test_a_launchs_report_says_what_watch_and_limits_count(tmp_path: Path)
     chime, no_plan = report.rows
     assert (chime.endpoints["gate"], chime.endpoints["executor"]) == ("g", "m")
     assert "gate" not in no_plan.endpoints
+    assert chime.at_commits is not None
+    assert no_plan.at_commits is None
     # Nothing was tried again, so all of it is in the rows.
-    assert sum(cost.cost or 0.0 for row in report.rows for cost in row.cost.values()) == pytest.approx(spent.cost)
+    assert sum(cost.cost or 0.0 for row in report.rows for _, cost in row.spending) == pytest.approx(spent.cost)

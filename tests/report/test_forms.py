@@ -12,8 +12,9 @@ from chime_dist.report.build import build_report
 from chime_dist.report.csv_text import to_csv
 from chime_dist.report.document import Report, ReportOptions
 from chime_dist.report.json_text import to_json
+from chime_dist.report.layout import Table
 from chime_dist.report.markdown import to_markdown
-from chime_dist.report.terminal import to_terminal
+from chime_dist.report.terminal import Fitted, to_terminal
 from tests.report.sweep import run
 
 ONE = ReportOptions(orderings=(0,), directory="runs/demo/l1")
@@ -83,6 +84,13 @@ def test_markdown_shows_averages_gate_attribution_and_cost() -> None:
     assert "| bfcl | scripted | chime [1] | train | planner | 8 | 2.0 | 16 | 24 | 800 | 320 | 80 |" in text
     assert "| bfcl | scripted | chime [1] | 1 | eval | frozen | 2 | 2 | 1 | 0 | 0 | 50.00 | 50.00 | 11 |" in text
     assert "| vita | scripted | no_plan | 0 | eval | none | 2 | 2 | 1 | 0 | 0 | 50.00 | 50.00 | - |" in text
+
+
+def test_markdown_aligns_names_left_and_numbers_right() -> None:
+    lines = to_markdown(finished()).splitlines()
+    header = next(index for index, line in enumerate(lines) if "Eval (frozen)" in line)
+    assert lines[header].startswith("| Benchmark | Backbone | Method | ")
+    assert lines[header + 1] == "| --- | --- | --- |" + " ---: |" * (lines[header].count(" |") - 3)
 
 
 def test_markdown_says_first_what_is_incomplete_and_how_to_finish() -> None:
@@ -179,3 +187,22 @@ def test_the_terminal_shows_the_same_numbers_and_problems() -> None:
 def test_a_narrow_terminal_loses_no_number() -> None:
     """Cells fold instead of being cut."""
     assert "…" not in printed(finished(), width=100)
+
+
+def test_a_table_is_broken_up_by_place_when_one_cell_is_missing_and_no_earlier() -> None:
+    """28 cells of text in four columns, two between columns and one on either side: 36."""
+    table = Table(
+        title="Results",
+        header=("Benchmark", "Backbone", "method", "eval"),
+        rows=(("bfcl", "m", "chime", "12.50"), ("vita", "m", "chime", "25.00")),
+        names=3,
+    )
+
+    def shown(width: int) -> list[str]:
+        out = io.StringIO()
+        Console(file=out, width=width, color_system=None).print(Fitted(table))
+        return out.getvalue().splitlines()
+
+    assert [line.split() for line in shown(36)[-3:-1]] == [list(row) for row in table.rows]
+    assert {len(line) for line in shown(36)[1:-1]} == {36}
+    assert "Results: bfcl, m" in " ".join(" ".join(shown(35)).split())

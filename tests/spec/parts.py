@@ -42,6 +42,7 @@ from chime_dist.ports import (
     BankQuery,
     BankReader,
     Completed,
+    Embedded,
     Embedder,
     EmbedderFingerprint,
     Hit,
@@ -76,9 +77,9 @@ class PlacedEmbedder:
 
     fingerprint = EmbedderFingerprint(model="tour/placed", dim=DIM)
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """See the class."""
-        return [self._vector(text, kind) for text in texts]
+        return Embedded(self._vector(text, kind) for text in texts)
 
     def _vector(self, text: str, kind: str) -> Vector:
         found = _PLACED.search(text)

@@ -130,6 +130,8 @@ async def test_a_gate_that_gives_no_decision_moves_nothing_and_its_position_stay
         memory = (await tour.memories())["0-0"]
     assert tour.happened.count("gate") == 2
     assert trace.record.gate_status == "gate_error"
+    assert (trace.gate["reason"], len(trace.gate["replies"])) == ("bad_confidence", 2)
+    assert trace.gate["excerpt"] == '{"label": "planning", "confidence": NaN}'
     assert (entry.empty_reason, entry.events, entry.diagnosis) == ("gate_error", (), None)
     assert memory.count == 0
 

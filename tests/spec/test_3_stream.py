@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,14 @@ from chime_dist.benchmarks.credit_world.benchmark import CreditWorld, CreditWorl
 from chime_dist.config.loading import load_sweep
 from chime_dist.core.bank import as_of, replay
 from chime_dist.core.episode import Outcome
-from chime_dist.engine.driven_run import RunEnd
+from chime_dist.engine.bank_owner import BankOwner
+from chime_dist.engine.driven_run import Progress, RunEnd
+from chime_dist.engine.driver import Ending
+from chime_dist.errors import JournalError
+from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
 from chime_dist.wiring.results import launch_report
-from tests.spec.sweeps import EVAL, SWEEP, TRAIN, WINDOW, journal_of, launched, records_of, runs_of
+from tests.spec.sweeps import EVAL, SWEEP, TRAIN, WINDOW, journal_of, launched, records_of, runs_of, written
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +125,40 @@ def test_the_examination_reads_one_version_and_leaves_it_as_it_was(tour: LaunchD
         assert {record.gate_status for record in records} == {"off"}
         end = decode(RunEnd, tour.run(run).evaluation.read_bytes(), "the evaluation")
         assert end.digest_before_eval == end.digest_after_eval == state.digest()
+
+
+async def test_a_bank_that_is_another_after_the_examination_ends_the_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R5: the digests before and after are compared; where they differ there is no proof to store."""
+    digests = count()
+
+    async def moving(owner: BankOwner, run_id: str) -> str:
+        return f"digest {next(digests)}"
+
+    monkeypatch.setattr(BankOwner, "digest", moving)
+    text = SWEEP.replace("[chime, no_plan]", "[no_plan]").replace("[0, 1, 2]", "[0]")
+    with pytest.raises(JournalError, match="the bank changed during eval, which must not happen"):
+        await launched(tmp_path, text)
+    [directory] = (tmp_path / "runs").iterdir()
+    launch = LaunchDirectory.open(directory)
+    assert not any(launch.run(run).evaluation.exists() for run in launch.manifest.runs)
+
+
+async def test_what_is_shown_of_a_launch_adds_up_at_every_moment_and_ends_with_all_of_it(tmp_path: Path) -> None:
+    """R6, R7: what was committed was admitted before, never more than a window ahead; the end is every position of
+    both passes and the whole examination, each settled with an outcome."""
+    sweep = load_sweep(written(tmp_path, SWEEP.replace("[0, 1, 2]", "[0]")), environ={})
+    shown: list[Sequence[Progress]] = []
+    launch = Launch.new(sweep, plan_runs(sweep))
+    assert await launch.drive(shown.append) is Ending.COMPLETE
+    for progress in (run for snapshot in shown for run in snapshot):
+        assert progress.head <= progress.position <= min(progress.head + WINDOW, progress.total)
+    for progress, passes in zip(shown[-1], (2, 1), strict=True):
+        assert (progress.position, progress.head, progress.total) == (passes * TRAIN,) * 3
+        assert (progress.evaluated, progress.eval_total, progress.in_flight) == (EVAL, EVAL, 0)
+        assert sum(progress.outcomes[outcome.value] for outcome in Outcome) == passes * TRAIN + EVAL
+        assert progress.outcomes["infra"] == 0
 
 
 def test_learning_moves_the_memory_and_never_the_model(tour: LaunchDirectory) -> None:

@@ -14,6 +14,7 @@ from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.episode_store import EpisodeStore
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
 from chime_dist.adapters.local.memory_store import MemoryStore
+from chime_dist.adapters.local.queue import LocalQueue
 from chime_dist.benchmarks.credit_world.benchmark import CreditWorld
 from chime_dist.benchmarks.credit_world.environment import CreditEnvironment
 from chime_dist.core.bank import as_of
@@ -21,6 +22,7 @@ from chime_dist.core.blame import blame_item
 from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.history import diff
 from chime_dist.core.memory import Stage
+from chime_dist.engine import bank_owner, driver
 from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.driver import Ending
 from chime_dist.engine.lane import LaneServices
@@ -28,11 +30,31 @@ from chime_dist.engine.outage import Outages
 from chime_dist.engine.roles import RunModels
 from chime_dist.errors import BenchmarkError, ConfigError, FencedError, JournalError, RunDirectoryError
 from chime_dist.methods.chime.method import Chime, ChimeOptions
-from chime_dist.ports import Completed
+from chime_dist.ports import Change, Completed
 from chime_dist.wiring.fork import fork_run
 from chime_dist.wiring.launch import Launch
 from tests.spec.parts import RUN, Memory, PlacedEmbedder, touring, verdict
-from tests.spec.sweeps import TRAIN, journal_of, launched, records_of, resumed, runs_of
+from tests.spec.sweeps import EVAL, SWEEP, TRAIN, journal_of, launched, records_of, resumed, runs_of
+
+
+async def test_a_launch_that_is_told_of_nothing_looks_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D10: changes are hints. Where all are lost, what is completed and committed is found all the same."""
+
+    async def silent(_: LocalQueue, since: str, timeout_s: float) -> tuple[str, list[Change]]:
+        await asyncio.sleep(min(timeout_s, 0.001))
+        return since, []
+
+    text = SWEEP.replace("[chime, no_plan]", "[chime]").replace("[0, 1, 2]", "[0]")
+    told = await launched(tmp_path / "told", text)
+    monkeypatch.setattr(LocalQueue, "changes", silent)
+    monkeypatch.setattr(driver, "RECHECK_S", 0.001)
+    monkeypatch.setattr(bank_owner, "CHANGE_WAIT_S", 0.001)
+    untold = await asyncio.wait_for(launched(tmp_path / "untold", text), 60.0)
+    [run] = runs_of(told, "chime")
+    assert journal_of(untold, run)[-1].content_hash == journal_of(told, run)[-1].content_hash
+    assert len(records_of(untold, run, "eval")) == EVAL
 
 
 async def test_an_episode_that_is_finished_twice_counts_once(tmp_path: Path) -> None:
@@ -171,20 +193,24 @@ async def test_an_evaluation_is_not_passed_on_to_another_bank(tmp_path: Path) ->
 
 
 async def test_results_that_were_lost_are_not_taken_for_results_that_never_were(tmp_path: Path) -> None:
-    """H1: a row of a committed position is gone. Nothing runs it again, so the launch is never complete; a fork in
-    front of the loss has what it takes."""
+    """H1: a row of a committed position is gone. Nothing runs it again, so a resume refuses before the rest is
+    paid for; with a fork in front of the loss it goes on, and the run that was left stays as it is."""
     launch = await launched(tmp_path)
     run = runs_of(launch, "chime")[0]
     episodes = launch.run(run).episodes
     rows = episodes.read_text().splitlines(keepends=True)
-    episodes.write_text("".join(row for row in rows if not _is_train(row, 3)))
+    left = [row for row in rows if json.loads(row)["unit"]["phase"] == "train" and not _is_train(row, 3)]
+    episodes.write_text("".join(left))
+    said = f"has a final row of {2 * TRAIN - 1}; the first without one is 3.*--fork-at 3"
+    with pytest.raises(RunDirectoryError, match=said):
+        await resumed(launch)
+    fork = await asyncio.to_thread(fork_run, launch, run, 3, now=datetime.now(UTC))
     await resumed(launch, Ending.INCOMPLETE)
     status = launch.status()
     assert status is not None
-    assert f"has a final row of {2 * TRAIN - 1}; the first without one is 3" in status.reason
-    fork = await asyncio.to_thread(fork_run, launch, run, 3, now=datetime.now(UTC))
-    await resumed(launch, Ending.INCOMPLETE)
+    assert "the first without one is 3" in status.reason
     assert len(records_of(launch, fork, "train")) == 2 * TRAIN
+    assert episodes.read_text() == "".join(left), "evaluations of a run that can never be complete were paid for"
 
 
 def _is_train(row: str, position: int) -> bool:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from chime_dist.core.bank import BankState, Event
+from chime_dist.core.distillation import OutcomeParams
 from chime_dist.core.episode import Role
 from chime_dist.core.memory import MemoryPayload, Stage
 from chime_dist.core.model_call import ChatRequest
@@ -152,6 +155,18 @@ async def test_no_gate_lets_the_outcome_judge_and_keeps_all_that_was_distilled(t
         assert ablated.written(episode) == [("content.insert", "plan"), ("content.insert", "exec")]
     assert ablated.moved(1) == {"0-0": 1.0, "0-1": 1.0}
     assert set(ablated.moved(2).values()) == {0.0}
+
+
+@pytest.mark.parametrize(("success", "feedback"), [(True, 1.0), (False, -1.0)])
+async def test_no_gate_may_punish_what_was_shown_before_a_failure(
+    tmp_path: Path, success: bool, feedback: float
+) -> None:
+    """R44 no_gate, ``delta: signed``: +1 after a success and -1 after a failure, for both stages alike."""
+    options = ChimeOptions(ablation="no_gate", outcome=OutcomeParams(delta="signed"))
+    async with touring(tmp_path, [Memory(PLAN, 0.9), Memory(EXEC, 0.9)], options) as tour:
+        await tour.learn(success=success, verdict=verdict("both", plan=PLAN_LESSON, exec_=EXEC_LESSON))
+        memories = await tour.memories()
+    assert [(memories[item].value, memories[item].count) for item in ("0-0", "0-1")] == [(feedback, 1)] * 2
 
 
 async def test_no_gate_still_prunes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from chime_dist.engine.driver import Ending
 from tests.integration.launching import RUN
 from tests.integration.test_outcomes import FailingTasks
 from tests.integration.test_stream_semantics import SIZE, local_launch
+from tests.stored import CONFIG
 
 HELD = 12
 
@@ -35,4 +36,4 @@ async def failed_launch(path: Path) -> LaunchDirectory:
         stateful=True,
         deviations={"window": "1"},
     )
-    return launched.directory.extended({}, {RUN: entry})
+    return launched.directory.extended(CONFIG, {RUN: entry})

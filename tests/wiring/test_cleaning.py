@@ -14,9 +14,10 @@ from chime_dist.adapters.process_identity import ProcessIdentity
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.driver_token import RedisDriverToken
 from chime_dist.adapters.redis.keys import RedisKeys
+from chime_dist.adapters.redis.launch_keys import LaunchKeys
 from chime_dist.adapters.redis.server import EmbeddedRedis, socket_of
 from chime_dist.engine.driver import Ending
-from chime_dist.errors import RunDirectoryError
+from chime_dist.errors import RunDirectoryError, ServiceError
 from chime_dist.wiring import bookkeeping
 from chime_dist.wiring.cleaning import Leftover, clean, leftovers
 from chime_dist.wiring.following import spent_so_far
@@ -208,3 +209,56 @@ async def test_a_complete_launch_of_embedded_services_leaves_nothing(tmp_path: P
     launch = await launched(tmp_path, small("redis: embedded"))
     assert await clean(launch, results=False) == []
     await resumed(launch)
+
+
+async def test_a_clean_holds_the_token_no_longer_than_a_driver_would(
+    tmp_path: Path, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For ``lease_s`` at a time, and renewed: killed, it keeps a resume on another host waiting no longer."""
+    text = small(f"redis: {server.url}\n  lease_s: 0.6\n  limits: {{tokens: 1500}}")
+    launch = await launched(tmp_path, text, Ending.PAUSED)
+    connection, remove = RedisConnection(server.url), LaunchKeys.remove
+    left_ms: list[int] = []
+
+    async def watched(keys: LaunchKeys) -> int:
+        # Until it was renewed: there is more of it again.
+        async with asyncio.timeout(30.0):
+            while not left_ms or left_ms[-1] <= min(left_ms):
+                left_ms.append(await connection.commands.pttl(RedisKeys(launch.id).driver))
+                await asyncio.sleep(0.01)
+        return await remove(keys)
+
+    monkeypatch.setattr(LaunchKeys, "remove", watched)
+    assert "keys" in kinds(await clean(launch, results=False))
+    assert 0 < max(left_ms) <= 600
+    await connection.close()
+
+
+async def test_a_clean_whose_token_is_anothers_removes_nothing_more(
+    tmp_path: Path, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of one that was frozen: who drives the launch by now needs what is there."""
+    text = small(f"redis: {server.url}\n  qdrant: edge\n  lease_s: 0.3\n  limits: {{tokens: 1500}}")
+    launch = await launched(tmp_path, text, Ending.PAUSED)
+    state = tmp_path / "state" / launch.id
+    assert state.exists()
+    connection, remove = RedisConnection(server.url), LaunchKeys.remove
+    keys = RedisKeys(launch.id)
+    elsewhere = ProcessIdentity(host="node-7", machine="another", pid=1234, started=1)
+    other = RedisDriverToken(connection, keys, 60.0, elsewhere)
+
+    async def frozen(ours: LaunchKeys) -> int:
+        removed = await remove(ours)
+        await connection.commands.delete(keys.driver)
+        await other.take()
+        [keeping] = [task for task in asyncio.all_tasks() if "keep" in repr(task.get_coro())]
+        await asyncio.wait([keeping])
+        return removed
+
+    monkeypatch.setattr(LaunchKeys, "remove", frozen)
+    with pytest.raises(ServiceError, match=r"process 1234 on node-7 .* has the launch now"):
+        await clean(launch, results=True)
+    assert state.exists()
+    assert launch.path.exists()
+    await other.leave()
+    await connection.close()

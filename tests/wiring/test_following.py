@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from chime_dist.adapters.directory.artifact_json import decode
-from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunEntry
+from chime_dist.adapters.directory.launch_directory import ForkedFrom, LaunchDirectory
+from chime_dist.core.canonical import canonical_json
+from chime_dist.core.episode import Usage
 from chime_dist.core.spending import Payer
 from chime_dist.engine.driven_run import Progress
 from chime_dist.wiring.following import Follower, spent_so_far
 from chime_dist.wiring.results import Standing, standings
 from chime_dist.wiring.watching import Observer
+from tests import stored
 from tests.integration.launching import RUN
 from tests.wiring.failed_launch import HELD, failed_launch
 
@@ -44,22 +47,22 @@ async def test_positions_that_were_committed_empty_are_infra(tmp_path: Path) -> 
     assert (seen.head, seen.outcomes["infra"]) == (HELD, 3)
 
 
-ENTRY = RunEntry(
-    config={"backbone": {"name": "m"}, "roles": {"gate": {"name": "g"}}},
-    ordering="",
-    train_size=1_000,
-    epochs=1,
-    window=1,
-    eval_size=1_000,
-    stateful=True,
+ENTRY = stored.ENTRY.model_copy(
+    update={
+        "config": {**stored.ENTRY.config, "roles": {"gate": {"name": "g", "model": "g"}}},
+        "train_size": 1_000,
+        "epochs": 1,
+        "eval_size": 1_000,
+    }
 )
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> LaunchDirectory:
     """Without any row."""
-    cluster = {"endpoints": {"m": {"price": {"input": 1.0, "output": 2.0}}}}
-    made = LaunchDirectory.create(tmp_path, "followed", {"cluster": cluster}, now=NOW, runs={RUN: ENTRY})
+    cluster = {"endpoints": {"m": {"kind": "scripted", "price": {"input": 1.0, "output": 2.0}}}}
+    config = {**stored.CONFIG, "cluster": cluster}
+    made = LaunchDirectory.create(tmp_path, "followed", config, now=NOW, runs={RUN: ENTRY})
     made.run(RUN).path.mkdir()
     return made
 
@@ -109,6 +112,23 @@ def test_a_look_reads_only_what_is_new(launch: LaunchDirectory, monkeypatch: pyt
     assert (seen.head, seen.position, seen.evaluated, seen.outcomes["success"]) == (201, 301, 1, 302)
 
 
+def test_a_row_that_came_after_its_position_was_committed_empty_is_history(launch: LaunchDirectory) -> None:
+    """D9: whether it is seen before its commit or after, the position is infra, once; its tokens were spent."""
+    folder, follower = launch.run(RUN), Follower(launch)
+    _append(folder.episodes, _row(0) + _row(1))
+    follower.look(None)
+    _append(folder.journal, b"".join(b'{"attempt":"%s",}\n' % name for name in (b"0", b"lost", b"lost-as-well")))
+    follower.look(None)
+    _append(folder.episodes, _row(2) + _row(3))
+    for seen in (follower, Follower(launch)):
+        seen.look(None)
+        [progress] = seen.progress
+        assert (progress.head, progress.position) == (3, 4)
+        assert (progress.outcomes["success"], progress.outcomes["infra"]) == (2, 2)
+        assert seen.spent(NOW, None).tokens == 4 * 16
+        assert _agree(progress, standings(launch)[0])
+
+
 def test_tokens_money_and_time_are_those_of_all_attempts(launch: LaunchDirectory) -> None:
     """The gate has an endpoint of its own, whose price is not known; the driver's pauses are not work."""
     rows = [*map(_row, range(12)), _row(12, final=False), _row(500)]
@@ -119,6 +139,46 @@ def test_tokens_money_and_time_are_those_of_all_attempts(launch: LaunchDirectory
     assert spent.cost_of(Payer("m", "planner")) == pytest.approx(14 * 12 / 1_000_000)
     assert spent.usage[Payer("g", "gate")].prompt_tokens == 70
     assert spent.wall_s == pytest.approx(12 * 10 + 5 + 5)
+
+
+def _commit(number: int, **used: Usage) -> bytes:
+    """An entry's line; what is before its end does not matter here."""
+    usage = {role: spent.model_dump() for role, spent in used.items()}
+    return canonical_json({"task": str(number), "usage": usage})[:-1].encode() + _SEAL
+
+
+_SEAL = b',"line_hash":"' + b"0" * 64 + b'"}\n'
+
+
+def test_what_commits_asked_is_spent_once_and_for_commits(launch: LaunchDirectory) -> None:
+    """As it is appended, with the rows of before; the driver counts with it, too."""
+    folder, follower = launch.run(RUN), Follower(launch)
+    merged = Usage(calls=1, requests=1, prompt_tokens=30, completion_tokens=2)
+    _append(folder.episodes, _row(0))
+    _append(folder.journal, _commit(0) + _commit(1, gate=merged) + _commit(2, gate=merged)[:-9])
+    follower.look(None)
+    assert follower.spent(NOW, None).tokens == 16 + 32
+    _append(folder.journal, _commit(2, gate=merged)[-9:] + _commit(3, embedder=Usage(calls=1, prompt_tokens=5)))
+    for _ in range(2):
+        follower.look(None)
+        spent = follower.spent(NOW, None)
+        assert spent.usage[Payer("g", "gate", "commits")] == merged + merged
+        assert spent.usage[Payer("g", "gate")].prompt_tokens == 5
+        assert spent.usage[Payer("embedder", "embedder", "commits")].prompt_tokens == 5
+        assert (spent.tokens, follower.progress[0].head) == (16 + 69, 4)
+
+
+def test_what_a_fork_copied_was_paid_for_by_the_run_that_it_left(launch: LaunchDirectory) -> None:
+    """Its rows and entries before the position are the other run's; they are counted there."""
+    fork = ENTRY.model_copy(update={"forked_from": ForkedFrom(run=RUN, position=2)})
+    launch = launch.extended(launch.manifest.config, {RUN: ENTRY, "fork": fork})
+    launch.run("fork").path.mkdir()
+    merged = Usage(calls=1, prompt_tokens=100)
+    for run in (RUN, "fork"):
+        rows = [*map(_row, range(3)), _row(0, phase="eval")]
+        _append(launch.run(run).episodes, b"".join(rows))
+        _append(launch.run(run).journal, b"".join(_commit(number, gate=merged) for number in range(3)))
+    assert spent_so_far(launch).tokens == (4 + 2) * 16 + (3 + 1) * 100
 
 
 def test_the_time_of_a_driver_counts_while_it_holds_the_launch(launch: LaunchDirectory) -> None:

@@ -154,3 +154,37 @@ async def test_positions_committed_empty_before_the_fork_stay_so_with_their_atte
     assert [e.position for e in entries(launch, fork) if e.empty_reason] == [7]
     failures = [[f.record.attempt for f in EpisodeArchive(launch).failures(run)] for run in (RUN, fork)]
     assert failures[1] == failures[0][:3]
+
+
+@pytest.mark.parametrize("overrides", [(), ("cluster.limits.tokens=100000000",), ("protocol.epochs=3",)])
+def test_a_resume_never_undoes_a_fork_that_was_made_while_it_began(
+    tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    """What it read before it had the lock is not what it may write: the fork stays owed, as the status says."""
+    launch = launched(tmp_path, "local")
+    run = next(iter(launch.manifest.runs))
+    overtaken = Launch.resume(launch.path, overrides)
+    fork = fork_run(launch, run, 2, now=datetime.now(UTC))
+    status = launch.status()
+    assert status is not None
+    assert status.state == "incomplete"
+
+    with pytest.raises(RunDirectoryError, match="was changed meanwhile, so resume it again"):
+        asyncio.run(overtaken.drive(lambda _: None))
+    launch = LaunchDirectory.open(launch.path)
+    assert fork in launch.manifest.runs
+    assert launch.status() == status
+
+    assert resumed(launch, *overrides) is Ending.COMPLETE
+    assert all(standing.owed == 0 for standing in standings(LaunchDirectory.open(launch.path)))
+    assert len(entries(launch, fork)) == len(entries(launch, run))
+
+
+def test_a_fork_that_the_disk_refuses_says_what_to_do(tmp_path: Path) -> None:
+    """A message of ours, and the launch is as it was."""
+    launch = launched(tmp_path, "local")
+    run = next(iter(launch.manifest.runs))
+    launch.run(f"{run}-fork2").path.touch()
+    with pytest.raises(RunDirectoryError, match=rf"{run}-fork2: cannot be written: File exists; check the path"):
+        fork_run(launch, run, 2, now=datetime.now(UTC))
+    assert LaunchDirectory.open(launch.path) == launch

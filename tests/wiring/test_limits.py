@@ -11,8 +11,11 @@ from structlog.testing import capture_logs
 
 from chime_dist.adapters.directory.episode_archive import EpisodeArchive
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
+from chime_dist.adapters.models.scripted import ScriptedBackbone
 from chime_dist.config.loading import load_sweep
-from chime_dist.core.episode import Outcome
+from chime_dist.core.episode import Outcome, Usage
+from chime_dist.core.model_call import ChatReply, ChatRequest
+from chime_dist.core.spending import Payer, tokens_of
 from chime_dist.engine.driver import Ending
 from chime_dist.errors import ConfigError, RunDirectoryError
 from chime_dist.wiring import bookkeeping
@@ -21,11 +24,12 @@ from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
 from chime_dist.wiring.results import standings
 from chime_dist.wiring.spending import stored_limits, stored_prices
-from tests.wiring.test_steering import SWEEP as STEERED
+from tests.spec.sweeps import journal_of, written
+from tests.steered import steered
 
 EPISODES = 32
 
-SWEEP = STEERED.replace("[0.02, 0.04]", "[0.01, 0.02], price: {input: 1.0, output: 4.0}")
+SWEEP = steered(endpoint="latency_s: [0.01, 0.02], price: {input: 1.0, output: 4.0}")
 """Two runs of 16 episodes each, and what they cost."""
 
 
@@ -33,8 +37,7 @@ SWEEP = STEERED.replace("[0.02, 0.04]", "[0.01, 0.02], price: {input: 1.0, outpu
 def new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Launch]:
     """Makes a launch of two runs; its books are looked at all the time."""
     monkeypatch.setattr(bookkeeping, "LOOK_EVERY_S", 0.01)
-    file = tmp_path / "sweep.yaml"
-    file.write_text(SWEEP.replace("RUNS", str(tmp_path)), encoding="utf-8")
+    file = written(tmp_path, SWEEP)
 
     def make(*overrides: str) -> Launch:
         sweep = load_sweep(file, overrides, environ={})
@@ -82,6 +85,33 @@ async def test_a_launch_that_spent_its_tokens_is_paused_and_goes_on_under_a_high
     assert stored_limits(kept).tokens == 1_000_000, "a raised limit stays raised"
 
 
+async def test_merges_of_the_bank_count_towards_a_limit(
+    new: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what commits ask is dear here: the episodes alone would stay far below the limit."""
+    complete = ScriptedBackbone.complete
+
+    async def dear(self: ScriptedBackbone, request: ChatRequest, budget_s: float) -> ChatReply:
+        reply = await complete(self, request, budget_s)
+        if not request.session_id.startswith("merge:"):
+            return reply
+        return reply.model_copy(update={"usage": Usage(calls=1, requests=1, prompt_tokens=1_000_000)})
+
+    monkeypatch.setattr(ScriptedBackbone, "complete", dear)
+    launch = new("methods=[chime]", "cluster.limits.tokens=1000000", "protocol.window=4")
+    assert await launch.drive(lambda _: None) is Ending.PAUSED
+    assert re.fullmatch(r"limit: tokens [\d,]+ of 1,000,000", launch.reason)
+    assert 0 < _rows(launch.directory) < EPISODES
+    usage = spent_so_far(launch.directory).usage
+    assert sum(tokens_of(used) for who, used in usage.items() if who.purpose == "episodes") < 500_000
+    asked = {who: used for who, used in usage.items() if who.purpose == "commits"}
+    assert {who.role for who in asked} == {"gate", "embedder"}
+    merges = sum(bool(entry.usage) for run in launch.runs for entry in journal_of(launch.directory, run.run_id))
+    assert asked[Payer("m", "gate", "commits")].calls >= merges > 0
+    last = Launch.resume(launch.directory.path, ["cluster.limits.tokens=null"])
+    assert await last.drive(lambda _: None) is Ending.COMPLETE
+
+
 @pytest.mark.parametrize(
     ("limit", "reason"), [("cost=0.003", "limit: cost 0.0"), ("wall_s=0.4", "limit: wall time")]
 )
@@ -126,6 +156,14 @@ async def test_rows_that_cannot_be_counted_pause_only_where_there_is_a_limit(
 def test_a_cost_limit_needs_the_price_of_every_model_that_is_asked(new: Callable[..., Launch]) -> None:
     with pytest.raises(ConfigError, match=r"cluster\.endpoints\.m: has no price, so cluster\.limits\.cost"):
         new("cluster.limits.cost=5", "cluster.endpoints.m.price=null")
+
+
+def test_a_cost_limit_needs_the_price_of_an_embedder_that_a_server_answers(new: Callable[..., Launch]) -> None:
+    served = ("embedder={kind: http, model: e, dim: 8}", "cluster.limits.cost=5")
+    at = "cluster.endpoints.embedder={kind: http, url: 'http://localhost:1/v1'PRICE}"
+    with pytest.raises(ConfigError, match=r"cluster\.endpoints\.embedder: has no price"):
+        new(*served, at.replace("PRICE", ""))
+    assert new(*served, at.replace("PRICE", ", price: {input: 0.1, output: 0}")).sweep.unpriced_endpoints() == []
 
 
 def test_prices_are_in_one_currency(new: Callable[..., Launch]) -> None:

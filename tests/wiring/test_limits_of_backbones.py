@@ -12,9 +12,10 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from chime_dist.adapters.local.pacer import LocalPacer
-from chime_dist.adapters.redis.pacer import RedisPacer
+from chime_dist.adapters.local.pacer_fallback import FallbackPacer
 from chime_dist.config.loading import load_sweep
-from chime_dist.wiring import services
+from chime_dist.core.episode import Role
+from chime_dist.wiring import pacers
 from chime_dist.wiring.plans import plan_runs
 from chime_dist.wiring.services import LaunchSpec, spec_of
 from tests.adapters.stub_server import StubServer, completion
@@ -62,12 +63,21 @@ def spec(tmp_path: Path, execution: str, limits: str) -> LaunchSpec:
     [
         ("local", "{max_in_flight: 2}", LocalPacer),
         ("ray", "{}", LocalPacer),
-        ("ray", "{max_in_flight: 2}", RedisPacer),
-        ("ray", "{tokens_per_minute: 1000}", RedisPacer),
+        ("ray", "{max_in_flight: 2}", FallbackPacer),
+        ("ray", "{tokens_per_minute: 1000}", FallbackPacer),
     ],
 )
 def test_roles_in_processes_of_their_own_meet_in_redis(
     execution: str, limits: str, kind: type, tmp_path: Path
 ) -> None:
     """Without limits nothing is asked of Redis before a call."""
-    assert isinstance(services.pacer(spec(tmp_path, execution, limits), "m"), kind)
+    assert isinstance(pacers.pacer(spec(tmp_path, execution, limits), "m"), kind)
+
+
+async def test_where_redis_does_not_answer_each_role_keeps_to_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D6, D7: six calls at a time are two for each of three roles."""
+    monkeypatch.setattr(pacers, "PACE_PATIENCE_S", 0.05)
+    paced = pacers.pacer(spec(tmp_path, "ray", "{max_in_flight: 6}"), "m", Role.PLANNER)
+    assert [await paced.enter(call, 1, 60.0) == 0 for call in "abc"] == [True, True, False]

@@ -126,10 +126,11 @@ def outcomes(rows: list[dict[str, Any]]) -> Mapping[tuple[str, str, str], int]:
 
 
 def compare(found: Samples, folder: Path) -> None:
-    """Everything that is counted from rows, and the banks."""
+    """Everything that is counted from rows and journals, and the banks."""
     rows, used = rows_of(folder), Counter[tuple[str, str]]()
-    for row in rows:
-        for role, usage in row["usage"].items():
+    commits = [entry.model_dump(mode="json") for entries in journals_of(folder).values() for entry in entries]
+    for line in (*rows, *commits):
+        for role, usage in line["usage"].items():
             used[role, "calls"] += usage["calls"]
             used[role, "prompt"] += usage["prompt_tokens"]
             used[role, "completion"] += usage["completion_tokens"]

@@ -13,19 +13,22 @@ from typing import Any
 import pytest
 
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
-from chime_dist.adapters.directory.prerequisite_files import PrerequisiteFiles
+from chime_dist.adapters.directory.prerequisite_files import PrerequisiteCosts, PrerequisiteFiles
 from chime_dist.adapters.models.scripted import ScriptedBackbone
 from chime_dist.benchmarks.bfcl_v4 import package
 from chime_dist.config.loading import load_sweep
-from chime_dist.core.episode import Outcome
+from chime_dist.core.episode import Outcome, Usage
 from chime_dist.core.model_call import ChatReply, ChatRequest
+from chime_dist.core.spending import Payer
 from chime_dist.engine.driver import Ending
 from chime_dist.errors import BackboneError, BenchmarkError, RunDirectoryError
 from chime_dist.ports import Prerequisite
-from chime_dist.wiring import services
+from chime_dist.wiring import bookkeeping, services
+from chime_dist.wiring.following import spent_so_far
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
 from chime_dist.wiring.prerequisites import planned, prepared
+from chime_dist.wiring.results import launch_report
 from tests.benchmarks.rememberer import remembering
 from tests.integration.test_real_services import contents_below
 from tests.spec.sweeps import SWEEP as CREDIT_WORLD
@@ -63,6 +66,8 @@ class Model:
     """Called with each request; may raise."""
     asked: list[ChatRequest] = field(default_factory=list)
     """What was answered."""
+    served: Usage = field(default_factory=Usage)
+    """Of everything that was answered; probes ask for one token and are left out."""
 
     @property
     def sessions(self) -> Counter[str]:
@@ -73,7 +78,11 @@ class Model:
         """See ``ports.Backbone``."""
         self.before(request)
         self.asked.append(request)
-        return remembering(request) or await _COMPLETE(ScriptedBackbone(), request, budget_s)
+        reply = remembering(request) or await _COMPLETE(ScriptedBackbone(), request, budget_s)
+        usage = Usage(calls=1, requests=1, prompt_tokens=100 + len(request.messages), completion_tokens=3)
+        if request.max_tokens != 1:
+            self.served += usage
+        return reply.model_copy(update={"usage": usage})
 
 
 _COMPLETE = ScriptedBackbone.complete
@@ -187,6 +196,102 @@ async def test_a_canary_in_every_reference_answer_reaches_no_session_prompt_trac
     assert any("_prereq_" in name for name in contents)
     assert any(b"failed on task" in data for data in contents.values())
     assert [name for name, data in contents.items() if GOLD.encode() in data] == []
+
+
+# --- what they cost ------------------------------------------------------------------------------------------
+
+
+def told(launch: LaunchDirectory) -> Usage:
+    """What the launch's prerequisites used by its books; what is spent in all is what its report says."""
+    spent, report = spent_so_far(launch), launch_report(launch, partial=True)
+    assert report.total.usage == sum(spent.usage.values(), Usage())
+    used = spent.usage.get(Payer("org/m", "executor", "prerequisites"), Usage())
+    assert used == (report.purposes["prerequisites"].usage if used.calls else Usage())
+    return used
+
+
+async def test_what_was_built_is_paid_for_once_whatever_rests_on_it(tmp_path: Path, model: Model) -> None:
+    """Six runs share the sessions; a resume that holds none again adds nothing."""
+    launch = await launched(tmp_path, FULL.replace("[chime, no_plan]", "[no_plan]"))
+    assert told(launch).calls == sum(REQUESTS.values())
+    assert sum(spent_so_far(launch).usage.values(), Usage()) == model.served
+    longer = Launch.resume(launch.path, ["protocol.epochs=2"])
+    assert await longer.drive(unseen) is Ending.COMPLETE
+    assert told(LaunchDirectory.open(launch.path)).calls == sum(REQUESTS.values())
+    assert sum(spent_so_far(launch).usage.values(), Usage()) == model.served
+
+
+async def test_a_session_that_failed_on_the_way_was_paid_for_as_well(tmp_path: Path, model: Model) -> None:
+    """A9: the second attempt begins anew, and the first one's requests were answered."""
+    failed = False
+
+    def fail_once(request: ChatRequest) -> None:
+        nonlocal failed
+        if not failed and model.sessions[SESSIONS[1]] == 3 and session_of(request) == SESSIONS[1]:
+            failed = True
+            raise BackboneError("just now", "server_error", 500)
+
+    model.before = fail_once
+    launch = await launched(tmp_path, SMALL)
+    assert failed
+    assert told(launch).calls == sum(REQUESTS.values()) + 3
+    assert sum(spent_so_far(launch).usage.values(), Usage()) == model.served
+
+
+async def test_a_launch_whose_prerequisites_reach_a_limit_pauses_between_them(
+    tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No session is begun beyond the limit, and those that are there are not held again under a higher one."""
+    monkeypatch.setattr(bookkeeping, "LOOK_EVERY_S", 0.01)
+    limited = new_launch(tmp_path, SMALL.replace("cluster:\n", "cluster:\n  limits: {tokens: 1500}\n"))
+    complete, stop, paused = Model.complete, limited.stop, asyncio.Event()
+
+    def stopped(ending: Ending) -> None:
+        stop(ending)
+        paused.set()
+
+    async def patient(self: Model, request: ChatRequest, budget_s: float) -> ChatReply:
+        if session_of(request) == SESSIONS[2]:
+            # If it was begun at all, it goes on until the books have seen the two before.
+            await paused.wait()
+        return await complete(self, request, budget_s)
+
+    monkeypatch.setattr(limited, "stop", stopped)
+    monkeypatch.setattr(Model, "complete", patient)
+    assert await limited.drive(unseen) is Ending.PAUSED
+    assert limited.reason.startswith("limit: tokens ")
+    assert list(files_of(limited.directory)) in (SESSIONS[:2], SESSIONS[:3])
+    assert limited.directory.runs() == []
+    spent = told(limited.directory)
+    assert spent.prompt_tokens + spent.completion_tokens >= 1500
+    higher = Launch.resume(limited.directory.path, ["cluster.limits.tokens=1000000"])
+    assert await higher.drive(unseen) is Ending.COMPLETE
+    assert model.sessions == REQUESTS
+
+
+def test_a_file_of_before_costs_were_kept_is_still_what_it_was(tmp_path: Path) -> None:
+    """Its hash is of what was built; what that cost is not known."""
+    files, wanted = PrerequisiteFiles.below(tmp_path, "b", "m", "0" * 64), Prerequisite(name="a")
+    built = files.write(wanted, None, {"kept": 1}, "m", Usage(calls=4, prompt_tokens=9))
+    assert PrerequisiteCosts(tmp_path).look() == {"m": built.usage}
+    [file] = files.folder.iterdir()
+    old = json.loads(file.read_text())
+    del old["backbone"], old["usage"]
+    file.chmod(0o644)
+    file.write_text(json.dumps(old))
+    assert files.read(wanted, None) == built.model_copy(update={"backbone": "", "usage": Usage()})
+    assert PrerequisiteCosts(tmp_path).look() == {}
+
+
+def test_one_that_is_built_anew_takes_the_place_of_what_it_cost(tmp_path: Path) -> None:
+    """Each file is read once, and again where it was replaced."""
+    files, wanted = PrerequisiteFiles.below(tmp_path, "b", "m", "0" * 64), Prerequisite(name="a")
+    costs = PrerequisiteCosts(tmp_path)
+    assert costs.look() == {}
+    for calls in (4, 6):
+        files.write(wanted, None, {}, "m", Usage(calls=calls))
+        files.write(Prerequisite(name="b"), None, {}, "m", Usage(calls=1))
+        assert costs.look() == {"m": Usage(calls=calls + 1)}
 
 
 # --- backbones that fail --------------------------------------------------------------------------------
@@ -331,7 +436,7 @@ def cut(files: dict[str, Path]) -> str:
     content = files[SESSIONS[4]].read_bytes()
     files[SESSIONS[4]].unlink()
     files[SESSIONS[4]].write_bytes(content[:-10])
-    return rf"{SESSIONS[4]}\.json .* the file is damaged"
+    return rf"{SESSIONS[4]}\.json .* [Tt]he file is damaged"
 
 
 def removed(files: dict[str, Path]) -> str:

@@ -20,31 +20,16 @@ from chime_dist.engine.driven_run import Progress
 from chime_dist.engine.driver import Ending
 from chime_dist.wiring.launch import Launch
 from chime_dist.wiring.plans import plan_runs
+from tests.spec.sweeps import written
+from tests.steered import steered
 
 PATIENCE_S = 60.0
-
-SWEEP = """\
-name: steered
-benchmarks: [{name: credit_world, families: 1, tasks_per_family: 16}]
-methods: [chime, no_plan]
-backbones: [{name: m, scripted: {script: credit_world}}]
-orderings: [0]
-embedder: {kind: hashing, dim: 16}
-protocol: {window: 1}
-requests: {timeout_s: 30.0, max_retries: 0}
-cluster:
-  slots: 3
-  runs_dir: RUNS
-  state_dir: RUNS
-  endpoints: {m: {kind: scripted, latency_s: [0.02, 0.04]}}
-"""
 
 
 @pytest.fixture
 def new(tmp_path: Path) -> Callable[[], Launch]:
     """Makes a launch of two runs."""
-    file = tmp_path / "sweep.yaml"
-    file.write_text(SWEEP.replace("RUNS", str(tmp_path)), encoding="utf-8")
+    file = written(tmp_path, steered())
 
     def make() -> Launch:
         sweep = load_sweep(file, environ={})

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from chime_dist.adapters.directory.artifact_json import decode, encode
+from chime_dist.adapters.directory.artifact_json import decode, encode, unwritable
 from chime_dist.adapters.directory.durable_file import AppendLog
 from chime_dist.adapters.directory.growing_file import GrowingFile
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
@@ -33,7 +33,8 @@ _Artifact = TypeVar("_Artifact", bound=Frozen)
 class ControlFile:
     """Both sides of a launch's commands; the asynchronous methods are the driver's ``engine.ControlChannel``.
 
-    Safe for several processes. A line that is not a command of this version is logged and passed over.
+    Safe for several processes; a file that was removed or replaced is read again. A line that is not a command of
+    this version is logged and passed over.
     """
 
     def __init__(self, launch: LaunchDirectory) -> None:
@@ -76,9 +77,7 @@ class ControlFile:
             with self._locked(), closing(AppendLog(path)) as file:
                 file.append([line])
         except OSError as error:
-            raise RunDirectoryError(
-                f"{path}: cannot be written ({error.strerror}); free some space, or check the folder's owner"
-            ) from error
+            raise unwritable(path, error) from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -96,7 +95,7 @@ class _Reader(Generic[_Artifact]):
     def __init__(self, path: Path, model: type[_Artifact]) -> None:
         self.path = path
         self._model = model
-        self._file = GrowingFile(path)
+        self._file = GrowingFile(path, anew=True)
 
     def read(self) -> list[_Artifact]:
         """What is new since the last call."""

@@ -13,6 +13,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from chime_dist.adapters.directory.durable_file import is_at
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import RunDirectoryError
 
@@ -43,12 +44,16 @@ class DirectoryLock:
     def acquire(self, now: datetime) -> None:
         """Take the lock; may block for half a second. ``now`` is UTC with offset.
 
-        Raises RunDirectoryError naming the holder where it is held, by this process or another one, and where
-        the file system has no locks.
+        Raises RunDirectoryError naming the holder where it is held, by this process or another one, where the
+        folder is gone, and where the file system has no locks.
         """
         holder = Holder(pid=os.getpid(), host=socket.gethostname(), started_at=now.isoformat())
         try:
             self._descriptor = self._take(holder)
+        except FileNotFoundError as error:
+            raise RunDirectoryError(
+                f"{self.path.parent} is not there any more; the command ls lists the launches that are"
+            ) from error
         except OSError as error:
             raise RunDirectoryError(
                 f"{self.path}: cannot be locked ({error}); the runs folder needs a writable file system with flock"
@@ -61,15 +66,19 @@ class DirectoryLock:
             self._descriptor = None
 
     def _take(self, holder: Holder) -> int:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            self._wait(descriptor)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
-        except BaseException:
+        while True:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                self._wait(descriptor)
+                # Whoever held it may have removed the folder, as ``clean`` does.
+                if is_at(self.path, descriptor):
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
             os.close(descriptor)
-            raise
-        return descriptor
 
     def _wait(self, descriptor: int) -> None:
         give_up = time.monotonic() + _PATIENCE_S

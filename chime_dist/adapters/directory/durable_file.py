@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import itertools
 import os
+from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 _CHUNK = 1 << 16
+_AT_ONCE = 64
+"""Files that are replaced together: each keeps a descriptor open."""
+_SPARE_NAMES = 3
+"""Of temporary files, looked at after every write; more would need more writers of one file at a time."""
 
 
 class Disk:
@@ -59,27 +67,89 @@ def make_folders(path: Path, disk: Disk = DISK) -> None:
 def replace_files(files: Sequence[tuple[Path, bytes]], disk: Disk = DISK) -> None:
     """Put each content in place of the file at its path; readers see the old file or the new one, never a part.
 
-    All are durable on return. Raises OSError; then some targets may be replaced and no temporary file is left.
+    Several processes may replace one file at a time: the last rename stays. All are durable on return. Raises
+    OSError; then some targets may be replaced and no temporary file is left.
     """
-    staged = [(path.with_name(f".{path.name}.tmp"), path) for path, _ in files]
-    try:
-        for (temporary, path), (_, content) in zip(staged, files, strict=True):
-            make_folders(path.parent, disk)
-            descriptor = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            try:
+    for start in range(0, len(files), _AT_ONCE):
+        _replace(files[start : start + _AT_ONCE], disk)
+
+
+def _replace(files: Sequence[tuple[Path, bytes]], disk: Disk) -> None:
+    staged: deque[tuple[Path, Path]] = deque()
+    with ExitStack() as stack:
+        try:
+            for path, content in files:
+                make_folders(path.parent, disk)
+                temporary, descriptor = _taken(path, disk)
+                # Not before its rename: what is open is locked.
+                stack.callback(os.close, descriptor)
+                staged.append((temporary, path))
                 _write_whole(descriptor, content, 0, disk)
                 disk.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        for temporary, path in staged:
-            disk.replace(temporary, path)
-        for folder in {path.parent for path, _ in files}:
-            _sync_folder(folder, disk)
+            while staged:
+                disk.replace(*staged[0])
+                staged.popleft()
+            for folder in {path.parent for path, _ in files}:
+                _sync_folder(folder, disk)
+        except OSError:
+            # On a full disk the leftovers are what keeps it full.
+            for temporary, _ in staged:
+                temporary.unlink(missing_ok=True)
+            raise
+    for path, _ in files:
+        _remove_abandoned(path)
+
+
+def _taken(path: Path, disk: Disk) -> tuple[Path, int]:
+    """An empty file beside ``path``, locked until its descriptor is closed.
+
+    It has the first name that nobody holds, so what a killed process left is written over by the next one.
+    """
+    for number in itertools.count():
+        temporary = _beside(path, number)
+        descriptor = disk.open(temporary, os.O_WRONLY | os.O_CREAT)
+        try:
+            if _locked(descriptor) and is_at(temporary, descriptor):
+                if os.fstat(descriptor).st_size:
+                    disk.truncate(descriptor, 0)
+                return temporary, descriptor
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    raise AssertionError("numbers do not end")
+
+
+def _beside(path: Path, number: int) -> Path:
+    return path.with_name(f".{path.name}.{number}.tmp" if number else f".{path.name}.tmp")
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     except OSError:
-        # On a full disk the leftovers are what keeps it full.
-        for temporary, _ in staged:
-            temporary.unlink(missing_ok=True)
-        raise
+        # Without locks on this file system nothing tells writers apart; a launch has one, or is refused.
+        return True
+    return True
+
+
+def _remove_abandoned(path: Path) -> None:
+    """What a process left that was killed while others wrote the file too: nobody comes to its name soon."""
+    for number in range(1, _SPARE_NAMES + 1):
+        temporary = _beside(path, number)
+        with contextlib.suppress(OSError), temporary.open("rb") as left:
+            if _locked(left.fileno()) and is_at(temporary, left.fileno()):
+                temporary.unlink()
+
+
+def is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file is still the one at ``path``: a lock on one that was removed protects nothing."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 class AppendLog:

@@ -8,7 +8,10 @@ from typing import Literal
 
 from chime_dist.adapters.directory.artifact_json import decode
 from chime_dist.adapters.directory.episode_rows import (
+    EpisodeIndex,
     Place,
+    attempts_in,
+    finished_lines,
     index_rows,
     place_of,
     read_row,
@@ -20,6 +23,8 @@ from chime_dist.adapters.directory.run_writer import FailedAttempt
 from chime_dist.adapters.directory.trajectory_files import load
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Outcome, Unit, Usage
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.journal import counts
+from chime_dist.core.spending import add_usage
 from chime_dist.errors import RunDirectoryError
 
 Phase = Literal["train", "eval"]
@@ -45,7 +50,8 @@ class PhaseTotals(Frozen):
 
 
 class EpisodeArchive:
-    """Read-only view of the rows and traces of a launch. An unfinished last row is as good as absent.
+    """Read-only view of the rows and traces of a launch. An unfinished last row is as good as absent, and a final
+    one that the journal overruled is history (see ``core.journal.counts``).
 
     Methods are blocking, read the files anew, and raise RunDirectoryError where a file is damaged.
     """
@@ -59,18 +65,21 @@ class EpisodeArchive:
 
     def finals(self, run_id: str) -> dict[str, EpisodeRecord]:
         """Final rows by unit key; a unit with two different ones raises (H3)."""
-        episodes = self._launch.run(run_id).episodes
-        return read_rows_at(episodes, sorted(index_rows(episodes, run_id).finals.values()))
+        return read_rows_at(self._launch.run(run_id).episodes, sorted(self._index(run_id).finals.values()))
+
+    def ahead(self, run_id: str) -> dict[int, str]:
+        """The attempts of final train rows by position, of those that are not committed."""
+        return {position: row.attempt for position, row in self._index(run_id).ahead.items()}
+
+    def attempts(self, run_id: str) -> list[str]:
+        """The journal's, by position; empty for an entry that is damaged."""
+        return attempts_in(self._launch.run(run_id).journal)
 
     def failures(self, run_id: str) -> Iterator[FailedAttempt]:
         """Attempts that our machinery failed, oldest first."""
         file = self._launch.run(run_id).failures
-        if not file.exists():
-            return
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.endswith(b"\n"):
-                    yield decode(FailedAttempt, line, f"{file}, line {number}")
+        for number, _, line in finished_lines(file):
+            yield decode(FailedAttempt, line, f"{file}, line {number}")
 
     def trace(self, unit: Unit) -> EpisodeTrace | None:
         """The final trace of ``unit``, or None."""
@@ -86,7 +95,7 @@ class EpisodeArchive:
         version only, else RunDirectoryError names those there are.
         """
         folder = self._launch.run(run_id)
-        finals = index_rows(folder.episodes, run_id).finals
+        finals = self._index(run_id).finals
         found = sorted(
             place
             for place in finals
@@ -105,10 +114,16 @@ class EpisodeArchive:
 
     def totals(self, run_id: str) -> dict[Phase, PhaseTotals]:
         """Counts per phase; a phase without rows is left out."""
-        counts: dict[Phase, _Count] = {}
+        attempts = self.attempts(run_id)
+        found: dict[Phase, _Count] = {}
         for record in self.records(run_id):
-            counts.setdefault(record.unit.phase, _Count()).add(record)
-        return {phase: count.totals() for phase, count in counts.items()}
+            unit = record.unit
+            counting = counts(attempts, unit.phase, unit.position, record.attempt)
+            found.setdefault(unit.phase, _Count()).add(record, settles=record.final and counting)
+        return {phase: count.totals() for phase, count in found.items()}
+
+    def _index(self, run_id: str) -> EpisodeIndex:
+        return index_rows(self._launch.run(run_id).episodes, run_id, self.attempts(run_id))
 
 
 @dataclass(slots=True)
@@ -121,15 +136,14 @@ class _Count:
     duration_s: float = 0.0
     usage: dict[str, Usage] = field(default_factory=dict)
 
-    def add(self, record: EpisodeRecord) -> None:
+    def add(self, record: EpisodeRecord, *, settles: bool) -> None:
         place = place_of(record.unit)
         self.seen.add(place)
-        if record.final:
+        if settles:
             self.settled[place] = (record.outcome, record.gate_status == "gate_error")
         self.attempts += 1
         self.duration_s += record.duration_s
-        for role, used in record.usage.items():
-            self.usage[role] = self.usage.get(role, Usage()) + used
+        add_usage(self.usage, record.usage.items())
 
     def totals(self) -> PhaseTotals:
         outcomes = [outcome for outcome, _ in self.settled.values()]

@@ -11,6 +11,7 @@ from typing import Self
 
 import structlog
 
+from chime_dist.adapters.directory.disk_errors import explained
 from chime_dist.adapters.directory.durable_file import DISK, Disk
 from chime_dist.adapters.directory.episode_rows import Place
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory
@@ -113,7 +114,9 @@ class EpisodeStore:
             try:
                 writer = RunWriter(folder, self._disk)
             except OSError as error:
-                raise RunDirectoryError(f"{folder.path}: cannot be opened for writing ({error})") from error
+                raise RunDirectoryError(
+                    f"{folder.path}: cannot be opened for writing: {explained(error)}"
+                ) from error
             if writer.torn:
                 _log.warning("run_directory.torn_row_cut", file=str(folder.episodes), bytes=writer.torn)
             self._runs[run_id] = writer

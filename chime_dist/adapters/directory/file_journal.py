@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from chime_dist.adapters.directory.disk_errors import explained
 from chime_dist.adapters.directory.durable_file import DISK, AppendLog, Disk, make_folders
 from chime_dist.adapters.local.change_feed import ChangeFeed
 from chime_dist.errors import RunDirectoryError
@@ -129,7 +130,7 @@ class _RunFile:
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """Hold the run's lock against every other owner and reader."""
-        with self._mutex, self._disk_errors("could not be made durable; free space on that disk and resume"):
+        with self._mutex, self._disk_errors("could not be made durable"):
             make_folders(self._directory, self._disk)
             with self._opened(self._fence_path, os.O_RDWR | os.O_CREAT) as fd:
                 fcntl.flock(fd, fcntl.LOCK_EX)
@@ -191,4 +192,4 @@ class _RunFile:
         try:
             yield
         except OSError as error:
-            raise RunDirectoryError(f"{self._path}: {what}: {error}") from error
+            raise RunDirectoryError(f"{self._path}: {what}: {explained(error)}") from error

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from chime_dist.errors import RunDirectoryError
+from chime_dist.adapters.directory.artifact_json import unreadable
 
-_CHUNK = 1 << 20
+_KNOWN_BYTES = 256
 
 
 class GrowingFile:
@@ -16,43 +16,39 @@ class GrowingFile:
     Methods raise RunDirectoryError where it cannot be read.
     """
 
-    def __init__(self, path: Path, newest_bytes: int | None = None) -> None:
-        """``newest_bytes``: of what is there at the first look, only lines within so many bytes from the end."""
+    def __init__(self, path: Path, newest_bytes: int | None = None, *, anew: bool = False) -> None:
+        """``newest_bytes``: of what is there at the first look, only lines within so many bytes from the end.
+
+        ``anew``: a file that does not hold any more what was read of it is another one, and read from its
+        beginning; who counts lines would count some twice.
+        """
         self.path = path
         self._newest_bytes = newest_bytes
+        self._anew = anew
         self._end = 0
         """Bytes taken in so far."""
+        self._last = b""
+        """The end of them, by which the file is known again."""
 
     def lines(self) -> Iterator[bytes]:
         """Lines that are new since the last call, with their breaks."""
         try:
             with self.path.open("rb") as file:
                 self._skip_old(file.seek(0, 2))
+                file.seek(self._end - len(self._last))
+                if self._anew and file.read(len(self._last)) != self._last:
+                    self._end, self._last = 0, b""
                 file.seek(self._end)
                 for line in file:
                     if not line.endswith(b"\n"):
                         return
                     self._end += len(line)
+                    self._last = line[-_KNOWN_BYTES:]
                     yield line
         except FileNotFoundError:
             return
         except OSError as error:
-            raise RunDirectoryError(f"{self.path}: cannot be read ({error.strerror})") from error
-
-    def count(self) -> int:
-        """How many lines are new since the last call, without looking at them."""
-        found = 0
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._end)
-                while chunk := file.read(_CHUNK):
-                    found += chunk.count(b"\n")
-                    self._end += len(chunk)
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            raise RunDirectoryError(f"{self.path}: cannot be read ({error.strerror})") from error
-        return found
+            raise unreadable(self.path, error) from error
 
     def _skip_old(self, size: int) -> None:
         if self._newest_bytes is None:

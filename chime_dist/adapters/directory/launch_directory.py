@@ -18,28 +18,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from uuid import uuid4
 
 import pydantic_core
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from chime_dist.adapters.directory.artifact_json import decode, encode
+from chime_dist.adapters.directory.artifact_json import read, unusable, write
 from chime_dist.adapters.directory.code_version import code_commit, versions
 from chime_dist.adapters.directory.directory_lock import DirectoryLock, Holder, holder_of
-from chime_dist.adapters.directory.durable_file import make_folders, replace_files
+from chime_dist.adapters.directory.durable_file import make_folders
+from chime_dist.config.stored import stored_problems
 from chime_dist.core.episode import Json, Unit
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import RunDirectoryError
 
 MANIFEST = "sweep.json"
+STATUS = "status.json"
 LATEST = "latest"
 """As the last part of a path: the newest launch below that folder. Not a file."""
 
 _FOLDER_NAME = re.compile(r"[^\W_][\w.+@=-]*")
 _RESERVED = frozenset({LATEST, "report"})
 _SHOWN = 5
+_CONFIG = "the sweep's config"
 
 State = Literal["running", "complete", "incomplete", "paused", "preempted"]
+
+
+def _moment(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError(f"{text!r} has no offset from UTC")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_moment)]
+"""UTC with offset, in ISO 8601."""
+
+FolderName = Annotated[str, StringConstraints(pattern=rf"^(?:{_FOLDER_NAME.pattern})$")]
+"""What may be a folder's name: it is put into paths."""
 
 
 class ForkedFrom(Frozen):
@@ -58,10 +75,10 @@ class RunEntry(Frozen):
     """The run's resolved config."""
     ordering: str
     """Digest of the recorded permutation (H4)."""
-    train_size: int
-    epochs: int
-    window: int
-    eval_size: int
+    train_size: int = Field(ge=0)
+    epochs: int = Field(ge=1)
+    window: int = Field(ge=1)
+    eval_size: int = Field(ge=0)
     stateful: bool
     deviations: dict[str, str] = {}
     """What a table must say beside the names."""
@@ -75,25 +92,32 @@ class Manifest(Frozen):
     """``sweep.json``: what was launched. No secret is in it."""
 
     format: Literal[1] = 1
-    sweep: str
-    launch: str
-    created_at: str
-    """UTC with offset."""
+    sweep: FolderName
+    launch: FolderName
+    created_at: Moment
     config: dict[str, Json]
     """The resolved sweep config."""
-    runs: dict[str, RunEntry] = {}
+    runs: dict[FolderName, RunEntry] = {}
     """By run id, in the sweep's order."""
     versions: dict[str, str] = {}
     code_commit: str | None = None
     """None where the package does not run from a git checkout."""
+
+    @model_validator(mode="after")
+    def _runs_follow_their_origins(self) -> Self:
+        known: set[str] = set()
+        for run_id, entry in self.runs.items():
+            if entry.forked_from is not None and entry.forked_from.run not in known:
+                raise ValueError(f"runs.{run_id}.forked_from.run: {entry.forked_from.run!r} is no run before it")
+            known.add(run_id)
+        return self
 
 
 class LaunchStatus(Frozen):
     """``status.json``: what the driver last said. ``running`` without a lock holder means it was killed."""
 
     state: State
-    changed_at: str
-    """UTC with offset."""
+    changed_at: Moment
     reason: str = ""
 
 
@@ -175,19 +199,22 @@ class LaunchDirectory:
         )
         try:
             make_folders(path)
-            replace_files([(path / MANIFEST, encode(manifest, "the sweep's config") + b"\n")])
         except OSError as error:
             raise RunDirectoryError(
                 f"{path}: cannot create the launch ({error}); choose another runs_dir"
             ) from error
+        write(manifest, path / MANIFEST, _CONFIG)
         return cls(path, manifest)
 
     def extended(self, config: Mapping[str, Json], runs: Mapping[str, RunEntry]) -> Self:
-        """The launch under a config with more runs or longer ones; rewrites sweep.json in one step."""
+        """The launch under a config with more runs or longer ones; rewrites sweep.json in one step.
+
+        Only the holder of the driver's lock may, and of a manifest that is the file's. Raises RunDirectoryError.
+        """
         manifest = self.manifest.model_copy(
             update={"config": pydantic_core.to_jsonable_python(dict(config)), "runs": dict(runs)}
         )
-        replace_files([(self.path / MANIFEST, encode(manifest, "the sweep's config") + b"\n")])
+        write(manifest, self.path / MANIFEST, _CONFIG)
         return type(self)(self.path, manifest)
 
     @classmethod
@@ -198,6 +225,14 @@ class LaunchDirectory:
         """
         found = _find(path)
         return cls(found, _manifest(found))
+
+    def require_current(self) -> None:
+        """Raise RunDirectoryError where sweep.json was rewritten since it was read.
+
+        To be asked under the driver's lock: until then a fork or another resume may have been there.
+        """
+        if _manifest(self.path) != self.manifest:
+            raise RunDirectoryError(f"{self.path}: the launch was changed meanwhile, so resume it again")
 
     @property
     def id(self) -> str:
@@ -226,6 +261,14 @@ class LaunchDirectory:
         """The driver that holds this launch now, or None."""
         return holder_of(self.path / "driver.lock")
 
+    def require_undriven(self) -> None:
+        """Raise RunDirectoryError, naming the holder, while a driver holds this launch."""
+        if (holder := self.holder()) is not None:
+            raise RunDirectoryError(
+                f"{self.path}: process {holder.pid} on {holder.host} drives this launch since "
+                f"{holder.started_at}; wait for its end, or end it first"
+            )
+
     def run(self, run_id: str) -> RunFolder:
         """Files of a run, whether it has any yet or not. Raises RunDirectoryError for an unusable name."""
         return RunFolder(self.path / _folder_name(run_id, "a run id"))
@@ -237,19 +280,12 @@ class LaunchDirectory:
 
     def status(self) -> LaunchStatus | None:
         """What the driver last said; None before it said anything. Raises RunDirectoryError."""
-        file = self.path / "status.json"
-        try:
-            return decode(LaunchStatus, file.read_bytes(), str(file))
-        except FileNotFoundError:
-            return None
+        return read(LaunchStatus, self.path / STATUS, "remove it, and resume: the driver says anew how it stands")
 
     def set_status(self, state: State, *, now: datetime, reason: str = "") -> None:
         """Replace the status; ``now`` is UTC with offset. Raises RunDirectoryError."""
         status = LaunchStatus(state=state, changed_at=now.isoformat(), reason=reason)
-        try:
-            replace_files([(self.path / "status.json", encode(status, "the status") + b"\n")])
-        except OSError as error:
-            raise RunDirectoryError(f"{self.path}: cannot write status.json ({error}); free some space") from error
+        write(status, self.path / STATUS, "the status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,10 +372,12 @@ def _launches_below(folder: Path, depth: str) -> list[Path]:
 
 def _manifest(path: Path) -> Manifest:
     file = path / MANIFEST
-    try:
-        return decode(Manifest, file.read_bytes(), str(file))
-    except OSError as error:
-        raise RunDirectoryError(f"{file}: cannot be read ({error})") from error
+    if (manifest := read(Manifest, file)) is None:
+        raise RunDirectoryError(f"{file} is not there any more; the command ls lists the launches that are")
+    runs = {run_id: entry.config for run_id, entry in manifest.runs.items()}
+    if problems := stored_problems(manifest.config, runs, str(file)):
+        raise unusable(problems, Manifest)
+    return manifest
 
 
 def _folder_name(name: str, what: str) -> str:

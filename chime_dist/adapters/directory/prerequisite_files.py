@@ -1,7 +1,8 @@
 """What tasks rest on, as files of a launch: ``prerequisites/<benchmark>/<backbone>-<digest>/<name>.json``.
 
 Each holds one artifact with its own hash and the hash of what it goes on from, so a changed file is found when it
-is read, whichever one it is. A file is written whole or not at all, read-only, and never again.
+is read, whichever one it is; and what its building used. A file is written whole or not at all, read-only, and
+never again.
 """
 
 from __future__ import annotations
@@ -11,18 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from chime_dist.adapters.directory.artifact_json import decode, encode
-from chime_dist.adapters.directory.durable_file import replace_files
+from pydantic import ConfigDict
+
+from chime_dist.adapters.directory.artifact_json import decode, read, unreadable, unwritable, write
 from chime_dist.core.canonical import canonical_json, sha256_hex
-from chime_dist.core.episode import Json
+from chime_dist.core.episode import Json, Usage
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.spending import add_usage
 from chime_dist.errors import RunDirectoryError
 from chime_dist.ports import Prerequisite
 
 FOLDER = "prerequisites"
 """Inside a launch's folder."""
 
+_NOTHING = Usage()
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
+
+
+_NOT_HASHED = {"sha256", "backbone", "usage"}
 
 
 class BuiltPrerequisite(Frozen):
@@ -35,13 +42,18 @@ class BuiltPrerequisite(Frozen):
     after: str | None
     """``sha256`` of the one that it goes on from."""
     artifact: Json
+    backbone: str = ""
+    """Who was asked for it, by name."""
+    usage: Usage = Usage()
+    """What its building used, attempts that failed included."""
     sha256: str = ""
-    """Hex SHA-256 of the canonical JSON of all the others."""
+    """Hex SHA-256 of the canonical JSON of all but ``backbone`` and ``usage``: what a build cost is no part of
+    what it built."""
 
     @property
     def content_hash(self) -> str:
         """What ``sha256`` must be."""
-        return sha256_hex(canonical_json(self.model_dump(mode="json", exclude={"sha256"})))
+        return sha256_hex(canonical_json(self.model_dump(mode="json", exclude=_NOT_HASHED)))
 
     def sealed(self) -> Self:
         """The same with its hash."""
@@ -66,12 +78,8 @@ class PrerequisiteFiles:
         Raises RunDirectoryError, with the fix, for a file that is damaged or was changed or exchanged.
         """
         file = self._file(wanted)
-        try:
-            found = decode(BuiltPrerequisite, file.read_bytes(), str(file))
-        except FileNotFoundError:
+        if (found := read(BuiltPrerequisite, file)) is None:
             return None
-        except OSError as error:
-            raise RunDirectoryError(f"{file}: cannot be read ({error.strerror})") from error
         if found.sha256 != found.content_hash:
             raise _changed(
                 file, f"its content has SHA-256 {found.content_hash}, and it was stored as {found.sha256}"
@@ -94,15 +102,22 @@ class PrerequisiteFiles:
                 "start a new launch"
             )
 
-    def write(self, wanted: Prerequisite, after: str | None, artifact: Json) -> BuiltPrerequisite:
-        """Keep a new artifact; it is durable on return. Raises RunDirectoryError."""
-        built = BuiltPrerequisite(name=wanted.name, origin=self.origin, after=after, artifact=artifact).sealed()
+    def write(
+        self, wanted: Prerequisite, after: str | None, artifact: Json, backbone: str = "", usage: Usage = _NOTHING
+    ) -> BuiltPrerequisite:
+        """Keep a new artifact, and what ``backbone`` was asked for it; durable on return, both or neither.
+
+        Raises RunDirectoryError.
+        """
+        built = BuiltPrerequisite(
+            name=wanted.name, origin=self.origin, after=after, artifact=artifact, backbone=backbone, usage=usage
+        ).sealed()
         file = self._file(wanted)
+        write(built, file, f"prerequisite {wanted.name}")
         try:
-            replace_files([(file, encode(built, f"prerequisite {wanted.name}") + b"\n")])
             file.chmod(0o444)
         except OSError as error:
-            raise RunDirectoryError(f"{file}: cannot be written ({error}); free some space and resume") from error
+            raise unwritable(file, error) from error
         return built
 
     def _file(self, wanted: Prerequisite) -> Path:
@@ -112,6 +127,40 @@ class PrerequisiteFiles:
                 "letters, digits and _.- only, and start with a letter or digit"
             )
         return self.folder / f"{wanted.name}.json"
+
+
+class PrerequisiteCost(Frozen):
+    """What counts of a prerequisite's file here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    backbone: str = ""
+    usage: Usage = _NOTHING
+
+
+class PrerequisiteCosts:
+    """What building the prerequisites of a launch used: of those that are there, each file read once."""
+
+    def __init__(self, launch: Path) -> None:
+        """Nothing is read yet; nothing need be there."""
+        self._folder = launch / FOLDER
+        self._read: dict[tuple[str, int, int], PrerequisiteCost] = {}
+
+    def look(self) -> dict[str, Usage]:
+        """Sums by backbone as of now. Raises RunDirectoryError for a file that cannot be read."""
+        found, sums = {}, dict[str, Usage]()
+        for file in sorted(self._folder.glob("*/*/*.json")):
+            try:
+                status = file.stat()
+                stamp = (str(file), status.st_ino, status.st_mtime_ns)
+                cost = self._read.get(stamp) or decode(PrerequisiteCost, file.read_bytes(), str(file))
+            except OSError as error:
+                raise unreadable(file, error) from error
+            found[stamp] = cost
+            if cost.backbone:
+                add_usage(sums, [(cost.backbone, cost.usage)])
+        self._read = found
+        return sums
 
 
 def _slug(name: str) -> str:

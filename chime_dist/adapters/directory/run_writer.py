@@ -8,13 +8,16 @@ from pathlib import Path
 
 from chime_dist import faults
 from chime_dist.adapters.directory.artifact_json import encode
+from chime_dist.adapters.directory.disk_errors import explained
 from chime_dist.adapters.directory.durable_file import AppendLog, Disk, replace_files
 from chime_dist.adapters.directory.episode_rows import Place, index_rows, place_of, read_row
+from chime_dist.adapters.directory.growing_file import GrowingFile
 from chime_dist.adapters.directory.launch_directory import RunFolder
 from chime_dist.adapters.directory.prompt_files import pack_prompts
 from chime_dist.adapters.directory.trajectory_files import load, pack
 from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Outcome, Step, Unit
 from chime_dist.core.frozen import Frozen
+from chime_dist.core.journal import attempt_in
 from chime_dist.errors import RunDirectoryError
 
 _LAST_STEPS = 3
@@ -45,7 +48,8 @@ class _Staged:
 
 
 class RunWriter:
-    """Appends attempts to one run and decides which attempt of a unit is final: the first one written.
+    """Appends attempts to one run and decides which attempt of a unit is final: the first one written, unless the
+    run's journal is of another one at a position that is committed (see ``core.journal.counts``).
 
     A batch is durable as a whole before any of it is answered: trajectory files, then failures, then rows. A
     crash in between leaves at most a trajectory file without a row, which the next attempt replaces.
@@ -56,8 +60,10 @@ class RunWriter:
         self._disk = disk
         self._rows = AppendLog(folder.episodes, disk)
         self._failures: AppendLog | None = None
+        self._journal = GrowingFile(folder.journal)
         try:
-            self._index = index_rows(folder.episodes, folder.run_id)
+            attempts = [attempt_in(line) for line in self._journal.lines()]
+            self._index = index_rows(folder.episodes, folder.run_id, attempts)
         except RunDirectoryError:
             self._rows.close()
             raise
@@ -69,14 +75,20 @@ class RunWriter:
 
     def settled(self) -> list[Place]:
         """Where there is a final row."""
+        self._follow()
         return list(self._index.finals)
 
     def tally(self) -> dict[str, int]:
         """Final rows by outcome, and ``gate_error``."""
+        self._follow()
         return {name: self._index.tally[name] for name in TALLIED}
 
     def final(self, unit: Unit) -> EpisodeTrace | None:
         """The unit's final trace, or None. Raises RunDirectoryError, also where the row's unit differs."""
+        self._follow()
+        return self._stored(unit)
+
+    def _stored(self, unit: Unit) -> EpisodeTrace | None:
         offset = self._index.finals.get(place_of(unit))
         if offset is None:
             return None
@@ -95,6 +107,7 @@ class RunWriter:
         history, or an error that concerns this trace alone. Raises RunDirectoryError where the disk fails; then
         nothing of the batch counts, and the next call starts by tidying up.
         """
+        self._follow()
         answers: dict[int, Answer] = {}
         staged: dict[int, _Staged] = {}
         leaders: dict[Place, int] = {}
@@ -105,7 +118,7 @@ class RunWriter:
                 followers[i] = leaders[place]
                 continue
             try:
-                known = self.final(trace.record.unit)
+                known = self._stored(trace.record.unit)
                 if known is not None:
                     answers[i] = known
                 elif trace.record.attempt in self._index.retried and not trace.record.final:
@@ -143,15 +156,21 @@ class RunWriter:
             faults.reached("records.row")
         except OSError as error:
             raise RunDirectoryError(
-                f"{self.folder.path}: cannot write ({error}); nothing of this write counts. "
-                "Free space or repair the disk, then resume"
+                f"{self.folder.path}: cannot write, and nothing of this write counts: {explained(error)}, then "
+                "resume"
             ) from error
         for one, offset in zip(staged, offsets, strict=True):
             record = one.trace.record
-            if record.final:
-                self._index.settle(place_of(record.unit), offset, record.outcome.value, record.gate_status)
-            else:
+            place = place_of(record.unit)
+            if not record.final:
                 self._index.retried.add(record.attempt)
+            elif self._index.counts(place, record.attempt):
+                self._index.settle(place, offset, record.attempt, record.outcome.value, record.gate_status)
+
+    def _follow(self) -> None:
+        """Take in what was committed since the last look."""
+        for line in self._journal.lines():
+            self._index.commit(attempt_in(line))
 
     def _files(self, staged: _Staged) -> Iterator[tuple[Path, bytes]]:
         unit = staged.trace.record.unit

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import zstandard
 
-from chime_dist.adapters.directory.artifact_json import decode, encode
-from chime_dist.core.episode import EpisodeRecord, EpisodeTrace
+from chime_dist.adapters.directory.artifact_json import decode, encode, unreadable
+from chime_dist.core.episode import EpisodeRecord, EpisodeTrace, Unit
 from chime_dist.errors import RunDirectoryError
 
 
@@ -26,15 +26,29 @@ def load(path: Path, record: EpisodeRecord) -> EpisodeTrace:
     try:
         data = zstandard.ZstdDecompressor().decompress(path.read_bytes())
     except FileNotFoundError:
-        raise RunDirectoryError(f"{where} is missing although episodes.jsonl has its final row") from None
+        raise RunDirectoryError(
+            f"{where} is missing although episodes.jsonl has its final row: {_fix(path, record.unit)}"
+        ) from None
     except OSError as error:
-        raise RunDirectoryError(f"{where} cannot be read ({error})") from error
+        raise unreadable(path, error) from error
     except zstandard.ZstdError as error:
-        raise RunDirectoryError(f"{where} is damaged ({error}); restore it from a backup") from None
+        raise RunDirectoryError(f"{where} is damaged ({error}): {_fix(path, record.unit)}") from None
     trace = decode(EpisodeTrace, data, where)
     if trace.record != record:
         raise RunDirectoryError(
             f"{where} does not belong to the final row in episodes.jsonl (attempt {trace.record.attempt} here, "
-            f"{record.attempt} there): the folder was changed by hand or mixed from two copies"
+            f"{record.attempt} there): the folder was changed by hand or mixed from two copies; "
+            f"{_fix(path, record.unit)}"
         )
     return trace
+
+
+def _fix(path: Path, unit: Unit) -> str:
+    # A fork has copies of what is before its position, and runs the rest and the evaluation.
+    run, position = path.parents[3], unit.position if unit.phase == "train" else unit.read_version - 1
+    if position < 0:
+        return "restore it from a backup"
+    return (
+        f"restore it from a backup, or fork the run there with ctl {run.parent} requeue {run.name} --fork-at "
+        f"{position} (or at its head, where it has not come so far), and resume"
+    )

@@ -13,7 +13,7 @@ from typing import Literal
 from chime_dist.core.canonical import sha256_hex
 from chime_dist.core.embedding import embeddable_all
 from chime_dist.core.vector import Vector
-from chime_dist.ports import Embedder, EmbedderFingerprint
+from chime_dist.ports import Embedded, Embedder, EmbedderFingerprint
 
 _Key = tuple[EmbedderFingerprint, str, str]
 
@@ -61,17 +61,16 @@ class CachingEmbedder:
         """That of the inner embedder: a cache changes no vector."""
         return self._inner.fingerprint
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
-        """See the inner embedder. Raises EmbeddingError."""
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
+        """See the inner embedder, whose tokens are those of the texts it was asked for. Raises EmbeddingError."""
         ready = embeddable_all(texts)
         keys = [self._key(text, kind) for text in ready]
         found = {key: vector for key in keys if (vector := self._cache.get(key)) is not None}
         missing = {key: text for key, text in zip(keys, ready, strict=True) if key not in found}
-        if missing:
-            vectors = await self._inner.embed(list(missing.values()), kind)
-            for key, vector in zip(missing, vectors, strict=True):
-                found[key] = self._cache.first(key, vector)
-        return [found[key] for key in keys]
+        asked = await self._inner.embed(list(missing.values()), kind) if missing else Embedded()
+        for key, vector in zip(missing, asked, strict=True):
+            found[key] = self._cache.first(key, vector)
+        return Embedded((found[key] for key in keys), asked.prompt_tokens)
 
     def _key(self, text: str, kind: str) -> _Key:
         # Without a query prompt a query and a document with the same text are the same input.

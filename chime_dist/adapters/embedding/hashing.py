@@ -23,7 +23,7 @@ import numpy as np
 
 from chime_dist.core.embedding import embeddable_all, embedded
 from chime_dist.core.vector import Vector
-from chime_dist.ports import EmbedderFingerprint
+from chime_dist.ports import Embedded, EmbedderFingerprint
 
 _WORD = re.compile(r"[㐀-鿿豈-﫿぀-ヿ]|[^\W㐀-鿿豈-﫿぀-ヿ]+")
 """One Han or Kana character, or a run of other word characters: scripts without spaces have words, too."""
@@ -44,9 +44,9 @@ class HashingEmbedder:
         """The name carries a version: a change of features is another embedder."""
         return self._fingerprint
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """One L2-normalised vector per text; queries and documents are treated alike. Raises EmbeddingError."""
-        vectors: list[Vector] = []
+        vectors = Embedded()
         for text in embeddable_all(texts):
             vectors.append(hashed_vector(text, self._fingerprint.dim))
             await asyncio.sleep(0)

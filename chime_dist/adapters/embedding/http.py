@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Literal
 
 import aiohttp
@@ -22,6 +23,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from chime_dist.adapters.json_post import open_session, posted, secret_values
 from chime_dist.core.canonical import sha256_hex
+from chime_dist.core.chat_reply import usage_of
 from chime_dist.core.deadline import Deadline
 from chime_dist.core.embedding import embeddable_all, embedded
 from chime_dist.core.episode import Json
@@ -31,7 +33,7 @@ from chime_dist.core.text import is_visible, whole_characters
 from chime_dist.core.trimming import first_tokens
 from chime_dist.core.vector import Vector
 from chime_dist.errors import BackboneError, EmbeddingError
-from chime_dist.ports import Clock, EmbedderFingerprint
+from chime_dist.ports import Clock, Embedded, EmbedderFingerprint
 
 log = structlog.get_logger()
 
@@ -102,8 +104,8 @@ class HttpEmbedder:
         """The server's name of the model; where it is served is no part of it."""
         return self._fingerprint
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
-        """One vector per text, in order.
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
+        """One vector per text, in order, with the tokens that the server says it read.
 
         Raises EmbeddingError: a text that cannot be embedded, a request that failed for good or ran out of
         ``budget_s``, a reply without exactly one finite vector of ``dim`` components for each text.
@@ -111,7 +113,7 @@ class HttpEmbedder:
         prompt = self._fingerprint.query_prompt if kind == "query" else ""
         ready = [self._cut(prompt + text) for text in embeddable_all(texts)]
         deadline = Deadline.after(self._settings.budget_s, self._clock.monotonic)
-        vectors: list[Vector] = []
+        parts: list[Embedded] = []
         if ready:
             settings = self._settings
             async with open_session(
@@ -122,12 +124,12 @@ class HttpEmbedder:
             ) as session:
                 for start in range(0, len(ready), settings.batch_size):
                     batch = ready[start : start + settings.batch_size]
-                    vectors += await self._embedded(session, batch, start, deadline)
-        return vectors
+                    parts.append(await self._embedded(session, batch, start, deadline))
+        return _joined(parts)
 
     async def _embedded(
         self, session: aiohttp.ClientSession, batch: Sequence[str], start: int, deadline: Deadline
-    ) -> list[Vector]:
+    ) -> Embedded:
         """The vectors of one batch; ``start`` is the 0-based index of its first text.
 
         Where the server finds it too long, its texts are asked for one by one, and one that is too long by itself
@@ -137,10 +139,11 @@ class HttpEmbedder:
             content = await self._posted(session, batch, deadline)
         except BackboneError as error:
             if len(batch) > 1:
-                vectors: list[Vector] = []
-                for index, text in enumerate(batch, start):
-                    vectors += await self._embedded(session, [text], index, deadline)
-                return vectors
+                each = [
+                    await self._embedded(session, [text], index, deadline)
+                    for index, text in enumerate(batch, start)
+                ]
+                return _joined(each)
             half = batch[0][: len(batch[0]) // 2]
             if not is_visible(half):
                 raise self._failed(error, 1) from None
@@ -204,13 +207,14 @@ class HttpEmbedder:
             now=self._clock.now,
         )
 
-    def _read(self, content: bytes, count: int, start: int) -> list[Vector]:
+    def _read(self, content: bytes, count: int, start: int) -> Embedded:
         """The vectors of one reply; ``start`` is the 0-based index of the batch's first text."""
         try:
-            rows = _rows(content, count)
+            payload = _payload(content)
+            rows = _rows(payload, count)
         except EmbeddingError as error:
             raise EmbeddingError(f"{self._settings.model}: {error}") from None
-        vectors = []
+        vectors = Embedded(prompt_tokens=usage_of(payload).prompt_tokens)
         for index, row in enumerate(rows, start):
             try:
                 vectors.append(_vector(row, self._settings.dim))
@@ -232,13 +236,21 @@ class HttpEmbedder:
         return EmbeddingError(message)
 
 
-def _rows(content: bytes, count: int) -> list[Json]:
-    """What the reply holds for each of ``count`` texts, in the order of their ``index``."""
+def _joined(parts: Sequence[Embedded]) -> Embedded:
+    return Embedded(chain.from_iterable(parts), sum(part.prompt_tokens for part in parts))
+
+
+def _payload(content: bytes) -> dict[str, Json]:
     try:
         payload = json.loads(content)
     except (ValueError, RecursionError):
         raise EmbeddingError("the reply is not JSON") from None
-    items = payload.get("data") if isinstance(payload, dict) else None
+    return payload if isinstance(payload, dict) else {}
+
+
+def _rows(payload: dict[str, Json], count: int) -> list[Json]:
+    """What the reply holds for each of ``count`` texts, in the order of their ``index``."""
+    items = payload.get("data")
     if not isinstance(items, list):
         raise EmbeddingError("the reply holds no list 'data'")
     rows: dict[int, Json] = {}

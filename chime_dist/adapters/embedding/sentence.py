@@ -26,7 +26,7 @@ from chime_dist.core.embedding import embeddable_all, embedded, is_finite
 from chime_dist.core.frozen import Frozen
 from chime_dist.core.vector import Vector
 from chime_dist.errors import ConfigError, EmbeddingError, MissingExtraError
-from chime_dist.ports import EmbedderFingerprint
+from chime_dist.ports import Embedded, EmbedderFingerprint
 
 _PACKAGE = "package:"
 _INSTALL = "pip install 'chime-dist[embed]'"
@@ -104,13 +104,13 @@ class SentenceEmbedder:
         """Never holds a path of this machine."""
         return self._fingerprint
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """One vector per text, each encoded alone. Raises EmbeddingError."""
         prompt = self._fingerprint.query_prompt if kind == "query" else ""
         loop = asyncio.get_running_loop()
-        return [
-            await loop.run_in_executor(self._thread, self._encode, prompt + text) for text in embeddable_all(texts)
-        ]
+        return Embedded(
+            [await loop.run_in_executor(self._thread, self._encode, prompt + t) for t in embeddable_all(texts)]
+        )
 
     async def close(self) -> None:
         """End the thread after the text it is working on."""

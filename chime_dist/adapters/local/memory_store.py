@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chime_dist.core.bank import BankState
-from chime_dist.core.exact_search import products
 from chime_dist.core.projection import OPEN_END, SLACK, PointKey, Projection, Step, Versions, score_floor
-from chime_dist.core.vector import Vector
+from chime_dist.core.vector import Vector, products
 from chime_dist.errors import BankMismatchError, ServiceError
 from chime_dist.ports import EmbedderFingerprint, Namespace
 

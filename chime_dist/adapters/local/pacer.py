@@ -17,6 +17,6 @@ class LocalPacer:
         """See ``ports.Pacer``."""
         return self._pace.enter(self._clock.monotonic(), call, tokens, lasts_s)
 
-    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None, *, answered: bool) -> None:
         """See ``ports.Pacer``."""
-        self._pace.leave(self._clock.monotonic(), call, tokens_beyond, slow_down)
+        self._pace.leave(self._clock.monotonic(), call, tokens_beyond, slow_down, answered=answered)

@@ -7,6 +7,7 @@ process. What a finished episode wants committed is then taken from the run dire
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ class LocalQueue:
         self._feed = feed
         self._lease_s = lease_s
         self._work = Wakeup(clock)
-        self._turn = 0
+        self._turn = ""
         self._last_id = 0
         self._open: dict[str, _Entry] = {}
         """By unit key, in the order of admission."""
@@ -51,11 +52,12 @@ class LocalQueue:
         """Completed units' keys and the token that completed each."""
         self._proposals: dict[tuple[str, int], Proposal] = {}
 
-    async def reset(self) -> None:
-        """See ``ports.Queue``."""
-        self._turn += 1
+    async def reset(self) -> str:
+        """See ``ports.Queue``. Whoever shares this queue is in the new turn: there is no other process."""
+        self._turn = uuid.uuid4().hex
         self._open.clear()
         self._done.clear()
+        return self._turn
 
     async def admit(self, unit: Unit) -> bool:
         """See ``ports.Queue``."""

@@ -33,7 +33,7 @@ from chime_dist.core.model_call import ChatReply, ChatRequest
 from chime_dist.core.pacing import PaceLimits, Pauses
 from chime_dist.core.retry import Attempt, GiveUp
 from chime_dist.core.text import whole_characters
-from chime_dist.errors import BackboneError, ServiceError
+from chime_dist.errors import BackboneError
 from chime_dist.ports import Clock, Pacer
 
 log = structlog.get_logger()
@@ -42,6 +42,8 @@ BYTES_PER_TOKEN = 4
 """What a prompt is thought to cost before the server has counted it; the difference is settled afterwards."""
 _SLOW_DOWN = frozenset({429, 503, 529})
 """Statuses by which a server asks all of its callers to wait."""
+_NO_WORK_DONE = frozenset({408, 429})
+"""Statuses of 4xx that do not say that the server read the request and judged it."""
 _LEFT_S = 60.0
 """How long after its timeout an attempt stops counting as in flight where nobody could say that it ended."""
 
@@ -119,7 +121,7 @@ class ChatBackbone:
                         wait_s = await self._pacer.enter(call.flight, tokens, attempt.timeout_s + _LEFT_S)
                     except asyncio.CancelledError:
                         # The word that it is in may have been on its way.
-                        await self._leave(call, -tokens, None)
+                        await self._leave(call, -tokens, None, answered=False)
                         raise
                     if wait_s <= 0:
                         return attempt
@@ -165,28 +167,26 @@ class ChatBackbone:
 
     async def _attempt(self, call: _Call, attempt: Attempt) -> ChatReply:
         """One request of a call that was let in."""
-        beyond, slow_down = 0, None
+        beyond, slow_down, answered = 0, None, False
         try:
             reply = await self._post(call, attempt)
+            answered = True
             beyond = reply.usage.prompt_tokens + reply.usage.completion_tokens - call.thought_tokens()
             return reply
         except BackboneError as error:
             if error.status is not None:
                 beyond = -call.thought_tokens()
+                answered = error.status // 100 in (2, 4) and error.status not in _NO_WORK_DONE
             if error.status in _SLOW_DOWN:
                 slow_down = error.retry_after_s or 0.0
                 log.warning("backbone.slowed_down", **call.labels, status=error.status, asked_s=slow_down)
             raise
         finally:
             if call.paced:
-                await self._leave(call, beyond, slow_down)
+                await self._leave(call, beyond, slow_down, answered=answered)
 
-    async def _leave(self, call: _Call, beyond: int, slow_down: float | None) -> None:
-        """An attempt is over. Where nobody can be told, its place frees itself, and the reply still counts."""
-        try:
-            await self._pacer.leave(call.flight, beyond, slow_down)
-        except ServiceError as error:
-            log.warning("backbone.pace_not_told", **call.labels, reason=str(error))
+    async def _leave(self, call: _Call, beyond: int, slow_down: float | None, *, answered: bool) -> None:
+        await self._pacer.leave(call.flight, beyond, slow_down, answered=answered)
         call.flight = uuid.uuid4().hex
 
     async def _post(self, call: _Call, attempt: Attempt) -> ChatReply:

@@ -51,13 +51,14 @@ def distillation(asked: Asked) -> ChatReply:
 
 def extraction(asked: Asked) -> ChatReply:
     """One lesson about both stages: new, or in place of a shown one that was followed into a failure; none where
-    a shown one says the same."""
+    a shown one says the same. Shown ones about cases of another family are no lessons for this one."""
     rules = {stage: _distilled(asked, stage) for stage in Stage}
     text = " ".join(stated(rule, stage) for stage, rule in rules.items())
     shown = _spans(asked.briefing, [i for i in _shown_ids(asked, "target") if i != "none"])
-    if any(rules_in(told, stage)[:1] == (rule,) for told in shown.values() for stage, rule in rules.items()):
+    about = {item: told for item, told in shown.items() if family_in(told) == asked.case.family}
+    if any(rules_in(told, stage)[:1] == (rule,) for told in about.values() for stage, rule in rules.items()):
         return asked.json({"operation": "NONE", "target": "none", "scenario": "", "experience": ""})
-    followed = [item for item, told in shown.items() if any(_followed(asked, told).values())]
+    followed = [item for item, told in about.items() if any(_followed(asked, told).values())]
     target = followed[0] if followed and not asked.succeeded else None
     return asked.json(
         {

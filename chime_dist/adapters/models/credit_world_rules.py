@@ -1,14 +1,17 @@
 """How the agent double of ``credit_world`` plays A-MapReduce: it plans by parts, and keeps a book of rules.
 
-Nobody sees a cause here: a success speaks for every rule of its plan, a failure against it. What is said of a
-family is "TITLE: statements", alone or in a row, so that a merged rule can still be told apart.
+Nobody sees a cause here: a success speaks for every rule of its plan, a failure against it. A plan that went well
+is followed, unless the prompt shows that it failed in a case of the family; a comparison goes by which of its
+cases are more. So a rule is learnt only once it was guessed. What is said of a family is "TITLE: statements",
+alone or in a row, so that a merged rule can still be told apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from chime_dist.adapters.models.credit_world_asked import Asked, said
@@ -32,9 +35,10 @@ _PARTS = {
 
 def hints(asked: Asked) -> ChatReply:
     """What the recalled rules say of the case's family; that nothing is known, where they say nothing."""
-    title = FAMILIES[asked.case.family].title
-    told = [about for rule in _rules(asked.briefing).values() for about in _about(rule, title)]
-    return asked.json({"hints": told[: _most(asked.request, "hints")] or [f"Nothing is known of {title}"]})
+    known = [text for rule in _rules(asked.briefing).values() for text in _told(rule)]
+    told = [text for text in known if _same_family(asked, text)]
+    nothing = f"Nothing is known of {FAMILIES[asked.case.family].title}"
+    return asked.json({"hints": told[: _most(asked.request, "hints")] or [nothing]})
 
 
 def subtasks(asked: Asked) -> ChatReply:
@@ -47,8 +51,7 @@ def guidance(asked: Asked) -> ChatReply:
     found = _NUMBER.search(asked.briefing)
     number = int(found[1]) if found is not None else 1
     _, _, hinted = asked.briefing.partition("Hints for this task:")
-    went_well = [text for text, outcome in _RECORD.findall(asked.briefing) if outcome == "success"]
-    seen = replace(asked, briefing="\n".join([hinted, *went_well]))
+    seen = replace(asked, briefing="\n".join([hinted, *_went_well(asked)]))
     stage = list(_PARTS)[(number - 1) % len(_PARTS)]
     return asked.text(stated(seen.rule(stage), stage))
 
@@ -61,29 +64,19 @@ def reduced(asked: Asked) -> ChatReply:
     return asked.text("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)))
 
 
-class _Lesson(NamedTuple):
-    """What one compared case says."""
-
-    name: str
-    family: int
-    text: str
-
-
 def operations(asked: Asked) -> ChatReply:
-    """Successes are agreed with, or written into the rule of their family, or into a new one; a rule that only
-    failures went by is removed."""
-    rules = _rules(asked.briefing)
+    """Brings the book in line with the cases: of a family it then says what went well more often than not, and
+    nothing that went wrong more often. What else a rule says stays; corrections come first, agreements last."""
     lessons = [lesson for case in _CASE.findall(asked.briefing) if (lesson := _lesson(*case)) is not None]
-    by_family: dict[int, list[_Lesson]] = {}
-    for lesson in lessons:
-        by_family.setdefault(lesson.family, []).append(lesson)
-    done = [one for family, told in by_family.items() for one in _operations(rules, family, told)]
-    return asked.json({"operations": done[: _most(asked.request, "operations")]})
+    book = _Book({item: _told(rule) for item, rule in _rules(asked.briefing).items()})
+    for family in dict.fromkeys(lesson.family for lesson in lessons):
+        book.learn([lesson for lesson in lessons if lesson.family == family])
+    return asked.json({"operations": book.operations()[: _most(asked.request, "operations")]})
 
 
 def merged_rules(request: ChatRequest, briefing: str) -> ChatReply | None:
     """Everything that the rules say, once, dealt out to as many rules as there may be."""
-    told = list(dict.fromkeys(f"{title}: {text.strip()}" for title, text in _TOLD.findall(_lines(briefing))))
+    told = list(dict.fromkeys(_told(" ".join(_rules(briefing).values()))))
     if not told:
         return None
     most = _most(request, "rules")
@@ -92,25 +85,73 @@ def merged_rules(request: ChatRequest, briefing: str) -> ChatReply | None:
     )
 
 
-def _operations(rules: Mapping[str, str], family: int, lessons: Iterable[_Lesson]) -> Iterable[dict[str, Json]]:
-    title = FAMILIES[family].title
-    book = {item: about for item, rule in rules.items() for about in _about(rule, title)}
-    good = [lesson for lesson in lessons if lesson.name.startswith("S")]
-    bad = [lesson for lesson in lessons if lesson.name.startswith("F")]
-    for lesson in good[:1]:
-        names = [other.name for other in good if other.text == lesson.text]
-        same = [item for item, about in book.items() if about == lesson.text]
-        if same:
-            yield _operation("AGREE", same[0], "", names)
-        elif book:
-            yield _operation("EDIT", next(iter(book)), lesson.text, names)
+class _Lesson(NamedTuple):
+    """What one compared case says."""
+
+    name: str
+    family: int
+    text: str
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the case is named as a success."""
+        return self.name.startswith("S")
+
+
+@dataclass(slots=True)
+class _Book:
+    """The listed rules, each a row of what it says, while the cases of one family after the other are compared."""
+
+    rules: dict[str, list[str]]
+    agreed: dict[str, list[str]] = field(default_factory=dict)
+    """By id, the cases that bear a rule out."""
+    changed: dict[str, list[str]] = field(default_factory=dict)
+    """By id, the cases for which a rule becomes another."""
+    added: list[tuple[str, list[str]]] = field(default_factory=list)
+    """New texts, and their cases."""
+
+    def learn(self, lessons: Sequence[_Lesson]) -> None:
+        """Compare the cases of one family."""
+        balance: Counter[str] = Counter()
+        for lesson in lessons:
+            balance[lesson.text] += 1 if lesson.succeeded else -1
+        best = max(balance, key=lambda text: balance[text])
+        good = best if balance[best] > 0 else None
+        names = [lesson.name for lesson in lessons if lesson.text == good and lesson.succeeded]
+        said = self._said_of(lessons[0].family)
+        if good is None:
+            for item, text in said:
+                if balance[text] < 0:
+                    failures = [lesson.name for lesson in lessons if lesson.text == text and not lesson.succeeded]
+                    self._rewrite(item, text, None, failures)
+        elif same := [item for item, text in said if text == good]:
+            self.agreed.setdefault(same[0], []).extend(names)
+        elif said:
+            self._rewrite(*said[0], good, names)
         else:
-            yield _operation("ADD", "", lesson.text, names)
-    if not good:
-        for item, about in book.items():
-            names = [lesson.name for lesson in bad if lesson.text == about]
-            if names:
-                yield _operation("REMOVE", item, "", names)
+            self.added.append((good, names))
+
+    def operations(self) -> list[dict[str, Json]]:
+        """What has to be done to the rules as they were listed."""
+        changes = [
+            _operation("EDIT", item, " ".join(self.rules[item]), [*names, *self.agreed.get(item, ())])
+            if self.rules[item]
+            else _operation("REMOVE", item, "", names)
+            for item, names in self.changed.items()
+        ]
+        additions = [_operation("ADD", "", text, names) for text, names in self.added]
+        agreements = [
+            _operation("AGREE", item, "", names) for item, names in self.agreed.items() if item not in self.changed
+        ]
+        return [*changes, *additions, *agreements]
+
+    def _said_of(self, family: int) -> list[tuple[str, str]]:
+        return [(item, text) for item, told in self.rules.items() for text in told if family_in(text) == family]
+
+    def _rewrite(self, item: str, old: str, new: str | None, names: list[str]) -> None:
+        told = [new if text == old else text for text in self.rules[item]]
+        self.rules[item] = [text for text in told if text is not None]
+        self.changed.setdefault(item, []).extend(names)
 
 
 def _operation(op: str, rule: str, text: str, cases: list[str]) -> dict[str, Json]:
@@ -132,15 +173,23 @@ def _rules(briefing: str) -> dict[str, str]:
     return {item or str(place): text for place, (item, text) in enumerate(found)}
 
 
-def _lines(briefing: str) -> str:
-    return " ".join(_rules(briefing).values())
+def _went_well(asked: Asked) -> list[str]:
+    """The shown tasks that went well, but for those by whose plan a shown one of the case's family failed."""
+    records = _RECORD.findall(asked.briefing)
+    failed = {statements(text) for text, outcome in records if outcome == "failure" and _same_family(asked, text)}
+    return [text for text, outcome in records if outcome == "success" and statements(text) not in failed]
 
 
-def _about(rule: str, title: str) -> list[str]:
-    return [f"{title}: {text.strip()}" for about, text in _TOLD.findall(rule) if about == title]
+def _same_family(asked: Asked, task: str) -> bool:
+    return family_in(task) == asked.case.family
 
 
-def _most(request: ChatRequest, field: str) -> int:
+def _told(rule: str) -> list[str]:
+    """What a rule says of each family."""
+    return [f"{title}: {text.strip()}" for title, text in _TOLD.findall(rule)]
+
+
+def _most(request: ChatRequest, name: str) -> int:
     """How many entries the schema allows."""
-    schema = (request.response_schema or {}).get("properties", {}).get(field, {})
+    schema = (request.response_schema or {}).get("properties", {}).get(name, {})
     return int(schema.get("maxItems", 1))

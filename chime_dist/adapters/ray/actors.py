@@ -11,17 +11,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
+import structlog
+
 from chime_dist.adapters import launch_processes
 from chime_dist.adapters.ray.deaths import Life
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import EpisodeTrace, Unit
 from chime_dist.core.model_call import ChatReply, Turn
-from chime_dist.core.vector import Vector
 from chime_dist.engine.bank_owner import BankOwner
 from chime_dist.engine.meters import Snapshot, meters_of
 from chime_dist.engine.roles import RoleRunner
 from chime_dist.engine.worker import Delivery, Worker
-from chime_dist.ports import BankQuery, Embedder, EmbedderFingerprint, Hit, RecordStore
+from chime_dist.errors import TurnOverError
+from chime_dist.ports import BankQuery, Embedded, Embedder, EmbedderFingerprint, Hit, RecordStore
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -62,8 +66,12 @@ class BankActor(_Gathering):
 
     async def serve(self) -> None:
         """Open the banks and commit until the owner fails; its error is the call's."""
-        _, commits = await self._opened.get()
-        await asyncio.shield(commits)
+        try:
+            _, commits = await self._opened.get()
+            await asyncio.shield(commits)
+        except TurnOverError as error:
+            log.warning("bank.turn_over", reason=str(error))
+            raise
 
     async def search(self, query: BankQuery) -> list[Hit]:
         """See ``ports.BankReader``."""
@@ -140,7 +148,7 @@ class EmbedderActor(_Gathering):
         """See ``ports.Embedder``; loads the model."""
         return (await self._embedder.get()).fingerprint
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """See ``ports.Embedder``."""
         return await (await self._embedder.get()).embed(texts, kind)
 
@@ -190,6 +198,10 @@ class WorkerActor(_Gathering):
             self._worker = worker
             worker.told_out_of_memory(out_of_memory)
             await worker.run()
+        except TurnOverError as error:
+            # Its own driver may be frozen, and then hears of it late or never.
+            log.warning("worker.turn_over", worker=name, reason=str(error))
+            raise
         finally:
             sweeping.cancel()
 

@@ -16,9 +16,8 @@ from chime_dist.adapters.ray.deaths import Life, killed_by_memory_monitor
 from chime_dist.core.bank import BankState
 from chime_dist.core.episode import EpisodeTrace, Role, Unit
 from chime_dist.core.model_call import ChatReply, Turn
-from chime_dist.core.vector import Vector
 from chime_dist.engine.worker import Delivery
-from chime_dist.ports import BankQuery, EmbedderFingerprint, Hit
+from chime_dist.ports import BankQuery, Embedded, EmbedderFingerprint, Hit
 
 log = structlog.get_logger()
 
@@ -71,9 +70,9 @@ class RayModels:
         )
         return reply
 
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> list[Vector]:
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "document"]) -> Embedded:
         """See ``ports.Models``."""
-        vectors: list[Vector] = await called(
+        vectors: Embedded = await called(
             "the EmbedderActor", lambda: self._embedder.embed.remote(list(texts), kind)
         )
         return vectors

@@ -13,11 +13,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from chime_dist.adapters.redis.refusals import LOST, explained, says, transient
+from chime_dist.adapters.redis.refusals import LOST, REPLACED, explained, says, transient
 from chime_dist.adapters.redis.tls import TlsFiles
-from chime_dist.errors import ConfigError, ServiceError
+from chime_dist.errors import ConfigError, ServiceError, TurnOverError
 
 T = TypeVar("T")
+
+PATIENCE_S = 30.0
+"""How long a command is sent again before it counts as failed, in seconds."""
 
 MAX_BLOCK_S = 1.0
 """Longest time one blocking command waits in the server, in seconds; longer waits are several commands.
@@ -44,7 +47,7 @@ class RedisConnection:
     reply carries deliveries), hence ``wait``, which asks once and leaves lost replies to the caller's sweep.
     """
 
-    def __init__(self, url: str, patience_s: float = 30.0, *, files: TlsFiles = _NO_FILES) -> None:
+    def __init__(self, url: str, patience_s: float = PATIENCE_S, *, files: TlsFiles = _NO_FILES) -> None:
         """``url``: redis://, rediss:// or unix://; ``files`` only with rediss://. Connects at first use.
 
         Raises ConfigError for another URL and for files that cannot be used.
@@ -86,7 +89,8 @@ class RedisConnection:
         """Await ``ask()``, again after a broken connection, a late reply, or a server at its memory limit.
 
         At the memory limit (D7) Redis refuses a script before its first write, so waiting for others to drain is
-        safe. Raises ServiceError, which says what was being done.
+        safe. Raises ServiceError, which says what was being done; TurnOverError where another driver has begun a
+        turn.
         """
         try:
             try:
@@ -118,7 +122,8 @@ class RedisConnection:
         await self.blocking.aclose()
 
     def _service_error(self, doing: str, error: RedisError) -> ServiceError:
-        return ServiceError(f"Redis at {self.address}, {doing}: {explained(error, self._tls)}")
+        kind = TurnOverError if says(error, REPLACED) else ServiceError
+        return kind(f"Redis at {self.address}, {doing}: {explained(error, self._tls)}")
 
 
 class _TlsConnection(SSLConnection):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-GROUP = "workers"
-"""The consumer group on the ready stream."""
-
 NOBODY = "~released"
 """The consumer that holds units which were given back."""
 
@@ -42,17 +39,12 @@ class RedisKeys:
 
     @property
     def turn(self) -> str:
-        """Number of the driver's turn; its absence means that the launch's keys were lost."""
+        """Name of the driver's turn; its absence means that the launch's keys were lost."""
         return f"{self.prefix}turn"
 
     @property
-    def reset(self) -> str:
-        """Nonce of the reset that started the turn."""
-        return f"{self.prefix}reset"
-
-    @property
     def ready(self) -> str:
-        """Stream of admitted units that are not completed."""
+        """Stream of admitted units that are not completed; its consumer group has the turn's name."""
         return f"{self.prefix}ready"
 
     @property

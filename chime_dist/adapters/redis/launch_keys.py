@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -35,17 +36,20 @@ class LaunchKeys:
         return None if driver is None or driver.process.gone() else driver
 
     @asynccontextmanager
-    async def held(self, lasts_s: float) -> AsyncIterator[None]:
-        """Hold the driver's token for ``lasts_s`` seconds at most, so that nobody begins to drive.
+    async def held(self, lasts_s: float) -> AsyncIterator[asyncio.Task[None]]:
+        """Hold the driver's token, so that nobody begins to drive; ``lasts_s`` seconds after we died it runs out.
 
-        Raises RunDirectoryError where a driver is alive; one that cannot be judged from here is waited for until
-        its token runs out.
+        The task renews it, and ends, with an error, only where it is another's. Raises RunDirectoryError where a
+        driver is alive; one that cannot be judged from here is waited for until its token runs out.
         """
         token = RedisDriverToken(self._connection, self._keys, lasts_s)
         await token.take()
+        keeping = asyncio.create_task(token.keep())
         try:
-            yield
+            yield keeping
         finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
             await token.leave()
 
     async def remove(self) -> int:

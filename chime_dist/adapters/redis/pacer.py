@@ -12,7 +12,8 @@ from chime_dist.core.pacing import PaceLimits, Pauses
 
 
 class RedisPacer:
-    """Implements ``ports.Pacer``. Every method raises ServiceError when Redis stays unreachable."""
+    """Implements ``ports.Pacer``, for a ``FallbackPacer`` to ask: all methods raise ServiceError when Redis stays
+    unreachable."""
 
     def __init__(
         self,
@@ -45,8 +46,9 @@ class RedisPacer:
             f"asking for a call to {self._backbone}", lambda: self._scripts.enter(call, tokens, lasts_s)
         )
 
-    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None) -> None:
+    async def leave(self, call: str, tokens_beyond: int, slow_down: float | None, *, answered: bool) -> None:
         """See ``ports.Pacer``."""
         await self._connection.run(
-            f"settling a call to {self._backbone}", lambda: self._scripts.leave(call, tokens_beyond, slow_down)
+            f"settling a call to {self._backbone}",
+            lambda: self._scripts.leave(call, tokens_beyond, slow_down, answered=answered),
         )

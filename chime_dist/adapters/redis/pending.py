@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from chime_dist.adapters.redis.connection import RedisConnection
-from chime_dist.adapters.redis.keys import GROUP, NOBODY, RedisKeys
+from chime_dist.adapters.redis.keys import NOBODY, RedisKeys
 from chime_dist.core.episode import Unit
 
 _MOST = 1_000
@@ -36,9 +36,12 @@ async def pending_units(connection: RedisConnection, keys: RedisKeys) -> list[Pe
     Raises ServiceError where Redis cannot be reached, or the launch's keys are not there.
     """
     client = connection.commands
-    pending = await connection.run(
-        "listing leases", lambda: client.xpending_range(keys.ready, GROUP, "-", "+", _MOST)
-    )
+
+    async def pending_now() -> Any:
+        turn = await client.get(keys.turn) or ""
+        return await client.xpending_range(keys.ready, turn, "-", "+", _MOST)
+
+    pending = await connection.run("listing leases", pending_now)
     found = []
     for lease in cast("list[dict[str, Any]]", pending):
         entry = str(lease["message_id"])

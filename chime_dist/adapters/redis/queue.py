@@ -18,7 +18,8 @@ from typing import Any, cast
 
 from chime_dist.adapters.lease_token import LeaseToken, check_consumer, check_proposal
 from chime_dist.adapters.redis.connection import MAX_BLOCK_S, RedisConnection
-from chime_dist.adapters.redis.keys import GROUP, RedisKeys
+from chime_dist.adapters.redis.driver_turn import DriverTurn
+from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.scripts import Delivered, QueueScripts
 from chime_dist.core.episode import Proposal, Unit
 from chime_dist.ports import Change, Completed, Lease
@@ -34,33 +35,36 @@ class RedisQueue:
     is handed out again by the next claim: a reply that was lost (D4), or what the name's earlier process held
     (D11). Every method raises ServiceError when Redis stays unreachable or has lost the launch's keys (D7).
 
-    The launch's driver calls ``reset`` before anybody else calls anything. The object that did so admits into its
-    own turn only: once another driver has reset the queue, it gets ServiceError.
+    The launch's driver calls ``reset`` before anybody else calls anything, and tells the others its turn. Once
+    another driver has reset the queue, those of the older turn get TurnOverError and change nothing.
     """
 
-    def __init__(self, connection: RedisConnection, keys: RedisKeys, lease_s: float) -> None:
-        """``lease_s``: seconds without renewal after which a unit is handed to the next consumer."""
+    def __init__(self, connection: RedisConnection, keys: RedisKeys, lease_s: float, turn: DriverTurn) -> None:
+        """``lease_s``: seconds without renewal after which a unit is handed to the next consumer. ``turn`` is the
+        process's, and ``reset`` begins another one in it."""
         self._connection = connection
         self._keys = keys
         self._lease_ms = max(1, round(lease_s * 1000))
         self._look_again_s = min(MAX_BLOCK_S, lease_s)
-        self._scripts = QueueScripts(connection.commands, keys)
-        self._turn: int | None = None
+        self._turn = turn
+        self._scripts = QueueScripts(connection.commands, keys, turn)
         self._held: dict[str, dict[str, LeaseToken]] = {}
         """By consumer and entry: deliveries handed to the caller and not given back."""
         self._claims: dict[str, asyncio.Lock] = {}
 
-    async def reset(self) -> None:
+    async def reset(self) -> str:
         """See ``ports.Queue``."""
-        nonce = uuid.uuid4().hex
-        self._turn = await self._connection.run("resetting the queue", lambda: self._scripts.reset(nonce))
+        name = uuid.uuid4().hex
+        await self._connection.run("resetting the queue", lambda: self._scripts.reset(name))
+        self._turn.name = name
         self._held.clear()
+        return name
 
     async def admit(self, unit: Unit) -> bool:
         """See ``ports.Queue``. A command that is re-sent after a lost reply adds nothing (D4)."""
         payload, nonce = unit.model_dump_json(), uuid.uuid4().hex
         return await self._connection.run(
-            f"admitting {unit.key}", lambda: self._scripts.admit(unit.key, payload, nonce, self._turn)
+            f"admitting {unit.key}", lambda: self._scripts.admit(unit.key, payload, nonce)
         )
 
     async def outstanding(self) -> set[str]:
@@ -93,14 +97,15 @@ class RedisQueue:
 
     async def _wait_for_new(self, consumer: str, count: int, seconds: float) -> list[Delivered]:
         """Block for new entries. Asked once: what a lost reply delivered is swept by the next claim."""
+        turn = self._turn.name
         reply = await self._connection.wait(
             f"waiting for work as {consumer}",
             lambda: self._connection.blocking.xreadgroup(
-                GROUP, consumer, {self._keys.ready: ">"}, count=count, block=_milliseconds(seconds)
+                turn, consumer, {self._keys.ready: ">"}, count=count, block=_milliseconds(seconds)
             ),
         )
         return [
-            Delivered(entry, 1, int(fields["turn"]), fields["unit"])
+            Delivered(entry, 1, turn, fields["unit"])
             for _, entries in cast("list[Any]", reply or [])
             for entry, fields in entries
         ]
@@ -168,10 +173,9 @@ class RedisQueue:
 
     async def forget(self, run_id: str, position: int) -> None:
         """See ``ports.Queue``."""
-        name = self._keys.proposals(run_id)
         await self._connection.run(
             f"dropping the proposal of position {position} of {run_id}",
-            lambda: self._connection.commands.hdel(name, str(position)),
+            lambda: self._scripts.forget(run_id, position),
         )
 
     async def changes(self, since: str, timeout_s: float) -> tuple[str, list[Change]]:

@@ -22,7 +22,9 @@ from chime_dist.adapters.redis.tls import tls_refusal
 LOST = ("CHIMELOST", "NOGROUP", "UNBLOCKED")
 """The launch's keys are gone, or what a blocked reader waited for."""
 
-_REPLACED = ("CHIMETURN",)
+REPLACED = ("CHIMETURN",)
+"""Another driver has begun a turn of the launch."""
+
 _FULL = ("OOM",)
 # The last is how Redis 6.2 says it of a command inside a script.
 _FORBIDDEN = ("NOPERM", "ACL failure", "can't run this command", "can't access at least one of the keys")
@@ -53,7 +55,7 @@ def explained(error: RedisError, tls: bool) -> str:
     if says(error, LOST):
         text = "the launch's keys are gone, or were never made (FLUSHALL, eviction, another server, no reset)"
         fix = "Check the server, then resume the launch: the run directory holds every finished episode"
-    elif says(error, _REPLACED):
+    elif says(error, REPLACED):
         text = "another driver has started a turn of this launch"
         fix = "Leave the launch to it"
     elif says(error, _FULL):

@@ -2,7 +2,8 @@
 
 Signatures are the contract: everything a step reads or writes is one of its keys, every answer is plain data. A
 step may be sent twice (see ``RedisConnection``). A step raises redis-py's errors; one whose keys are gone fails
-with CHIMELOST or NOGROUP in the error, and ``RedisConnection`` translates it.
+with CHIMELOST or NOGROUP in the error, one that is asked for in a turn that is over with CHIMETURN, and
+``RedisConnection`` translates both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from chime_dist.adapters.lease_token import LeaseToken
-from chime_dist.adapters.redis.keys import CHANGES_KEPT, GROUP, NOBODY, RedisKeys
+from chime_dist.adapters.redis.driver_turn import DriverTurn
+from chime_dist.adapters.redis.keys import CHANGES_KEPT, NOBODY, RedisKeys
 from chime_dist.core import pacing
 from chime_dist.core.pacing import PaceLimits, Pauses
 
@@ -27,7 +29,8 @@ class Delivered(NamedTuple):
     """The stream id, time-sequence."""
     delivery: int
     """1-based, by the server's counter."""
-    turn: int
+    turn: str
+    """Name of the one in which it was asked for."""
     unit: str
     """The unit as JSON."""
 
@@ -42,10 +45,11 @@ class Told(NamedTuple):
 
 
 class QueueScripts:
-    """Atomic steps of one launch's queue."""
+    """Atomic steps of one launch's queue, in the turn that ``turn`` names at each."""
 
-    def __init__(self, client: Redis, keys: RedisKeys) -> None:
+    def __init__(self, client: Redis, keys: RedisKeys, turn: DriverTurn) -> None:
         self._keys = keys
+        self._turn = turn
         self._reset = _script(client, "reset")
         self._admit = _script(client, "admit")
         self._claim = _script(client, "claim")
@@ -53,62 +57,64 @@ class QueueScripts:
         self._complete = _script(client, "complete")
         self._release = _script(client, "release")
         self._submit = _script(client, "submit")
+        self._forget = _script(client, "forget")
         self._outstanding = _script(client, "outstanding")
         self._changes = _script(client, "changes")
 
-    async def reset(self, nonce: str) -> int:
-        """Open the next turn with no unit in it, once for a nonce; returns its number."""
+    async def reset(self, name: str) -> None:
+        """Begin the turn of this name with no unit in it, once for a name."""
         k = self._keys
-        return int(await self._reset([k.turn, k.reset, k.ready, k.units, k.open], [GROUP, nonce]))
+        await self._reset([k.turn, k.ready, k.units, k.open], [name])
 
-    async def admit(self, key: str, unit: str, nonce: str, turn: int | None) -> bool:
-        """Add the unit unless its key was admitted this turn; True for the one nonce that added it.
-
-        Fails with CHIMETURN when ``turn`` is given and over.
-        """
+    async def admit(self, key: str, unit: str, nonce: str) -> bool:
+        """Add the unit unless its key was admitted this turn; True for the one nonce that added it."""
         k = self._keys
-        own_turn = "" if turn is None else turn
-        return bool(await self._admit([k.turn, k.ready, k.units, k.open], [key, unit, nonce, own_turn]))
+        return bool(await self._admit([k.turn, k.ready, k.units, k.open], [self._turn.name, key, unit, nonce]))
 
     async def claim(self, consumer: str, count: int, lease_ms: int, held: Sequence[str]) -> list[Delivered]:
         """Own pending entries that are not ``held``, then expired ones, then new ones; at most ``count``."""
-        reply = await self._claim([self._keys.turn, self._keys.ready], [GROUP, consumer, count, lease_ms, *held])
-        return [Delivered(entry, int(delivery), int(turn), unit) for entry, delivery, turn, unit in reply]
+        turn = self._turn.name
+        reply = await self._claim([self._keys.turn, self._keys.ready], [turn, consumer, count, lease_ms, *held])
+        return [Delivered(entry, int(delivery), turn, unit) for entry, delivery, unit in reply]
 
     async def renew(self, tokens: Sequence[LeaseToken]) -> list[int]:
         """Restart the leases' clocks; returns the 0-based indexes of those that are lost."""
         leases = [part for t in tokens for part in (t.turn, t.entry, t.delivery, t.consumer)]
-        lost = await self._renew([self._keys.turn, self._keys.ready], [GROUP, *leases])
+        lost = await self._renew([self._keys.turn, self._keys.ready], [self._turn.name, *leases])
         return [int(number) - 1 for number in lost]
 
     async def complete(self, token: LeaseToken, key: str, run_id: str, position: int, proposal: str) -> str:
         """Finish the unit of a valid lease: ``stored``, ``already_same`` or ``lost``."""
         k = self._keys
         keys = [k.turn, k.ready, k.units, k.open, k.proposals(run_id), k.changes]
-        lease = (token.turn, token.entry, token.delivery, token.consumer)
-        return str(
-            await self._complete(keys, [GROUP, str(token), *lease, key, run_id, position, proposal, CHANGES_KEPT])
-        )
+        lease = (str(token), token.turn, token.entry, token.delivery, token.consumer)
+        args = (self._turn.name, *lease, key, run_id, position, proposal, CHANGES_KEPT)
+        return str(await self._complete(keys, args))
 
     async def release(self, token: LeaseToken) -> bool:
         """Make the entry claimable at once, its delivery count kept; False for a lost lease."""
-        lease = (token.turn, token.entry, token.delivery, token.consumer)
-        return bool(await self._release([self._keys.turn, self._keys.ready], [GROUP, NOBODY, *lease]))
+        args = (self._turn.name, NOBODY, token.turn, token.entry, token.delivery, token.consumer)
+        return bool(await self._release([self._keys.turn, self._keys.ready], args))
 
     async def submit(self, run_id: str, position: int, proposal: str) -> bool:
         """Store the proposal where there is none; True when it was stored."""
         k = self._keys
-        return bool(
-            await self._submit([k.proposals(run_id), k.changes], [run_id, position, proposal, CHANGES_KEPT])
-        )
+        args = (self._turn.name, run_id, position, proposal, CHANGES_KEPT)
+        return bool(await self._submit([k.turn, k.proposals(run_id), k.changes], args))
+
+    async def forget(self, run_id: str, position: int) -> bool:
+        """Drop the proposal; False where there is none."""
+        k = self._keys
+        return bool(await self._forget([k.turn, k.proposals(run_id)], [self._turn.name, position]))
 
     async def outstanding(self) -> set[str]:
         """Keys of units that are admitted and not completed."""
-        return set(await self._outstanding([self._keys.turn, self._keys.open], []))
+        return set(await self._outstanding([self._keys.turn, self._keys.open], [self._turn.name]))
 
     async def changes(self, since: str, count: int) -> tuple[str, list[Told]]:
         """Changes after the id ``since`` and the id of the last one; an empty ``since`` gives the newest id."""
-        last, told = await self._changes([self._keys.turn, self._keys.changes], [since, count])
+        keys = [self._keys.turn, self._keys.changes]
+        last, told = await self._changes(keys, [self._turn.name, since, count])
         return str(last), [Told(kind, run, unit, int(head)) for kind, run, unit, head in told]
 
 
@@ -134,17 +140,23 @@ class DriverScripts:
 
 
 class JournalScripts:
-    """Atomic steps of one launch's journals."""
+    """Atomic steps of one launch's journals, in the turn that ``turn`` names at each."""
 
-    def __init__(self, client: Redis, keys: RedisKeys) -> None:
+    def __init__(self, client: Redis, keys: RedisKeys, turn: DriverTurn) -> None:
         self._keys = keys
+        self._turn = turn
+        self._take_fence = _script(client, "take_fence")
         self._append = _script(client, "append")
+
+    async def take_fence(self, run_id: str) -> int:
+        """One more than the newest."""
+        return int(await self._take_fence([self._keys.turn, self._keys.fence(run_id)], [self._turn.name]))
 
     async def append(self, run_id: str, fence: int, position: int, line: str) -> str:
         """``appended``, ``already_same``, ``fenced`` or ``conflict``; a line that is there is told first."""
         k = self._keys
-        keys = [k.fence(run_id), k.journal(run_id), k.changes]
-        return str(await self._append(keys, [run_id, fence, position, line, CHANGES_KEPT]))
+        keys = [k.turn, k.fence(run_id), k.journal(run_id), k.changes]
+        return str(await self._append(keys, [self._turn.name, run_id, fence, position, line, CHANGES_KEPT]))
 
 
 class PaceScripts:
@@ -184,11 +196,18 @@ class PaceScripts:
         return float(await self._enter(self._keys, args))
 
     async def leave(
-        self, call: str, tokens_beyond: int, slow_down: float | None, now: float | None = None
+        self,
+        call: str,
+        tokens_beyond: int,
+        slow_down: float | None,
+        *,
+        answered: bool,
+        now: float | None = None,
     ) -> None:
         """The call ended; see ``core.pacing.Pace.leave``. ``now`` None is the server's clock."""
+        asked = "" if slow_down is None else slow_down
         args = (
-            *("" if now is None else now, call, tokens_beyond, "" if slow_down is None else slow_down),
+            *("" if now is None else now, call, tokens_beyond, asked, int(answered)),
             *(self._limits.tokens_per_minute or 0, pacing.BURST_SHARE),
             *(self._pausing.first_s, self._pausing.longest_s, self._pausing.most_s),
         )

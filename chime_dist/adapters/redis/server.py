@@ -12,11 +12,13 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -116,6 +118,17 @@ class EmbeddedRedis:
         )
         return server
 
+    async def died(self) -> None:
+        """Wait for the server's end, and raise ServiceError with how it ended and what its log says last.
+
+        For somebody who stops waiting before ``stop``.
+        """
+        code = await asyncio.shield(asyncio.wrap_future(self._keeper.ended))
+        raise ServiceError(
+            f"the embedded redis-server of this launch ended {_how(code)}; {self._log_tail()}. What it had "
+            "acknowledged is on the disk: resume the launch, which starts another"
+        )
+
     async def stop(self) -> None:
         """End the server and wait for its end; may be called again."""
         if self._keeper.is_alive():
@@ -137,7 +150,7 @@ class EmbeddedRedis:
                     return
                 except RedisError as error:
                     if (code := self._process.returncode) is not None:
-                        raise ServiceError(f"{where} ended with code {code}; {self._log_tail()}") from error
+                        raise ServiceError(f"{where} ended {_how(code)}; {self._log_tail()}") from error
                     if time.monotonic() >= deadline:
                         raise ServiceError(
                             f"{where} did not answer within {ready_s:g} s ({error}); {self._log_tail()}"
@@ -150,6 +163,10 @@ class EmbeddedRedis:
         path = self.state_dir / LOG_NAME
         lines = path.read_text(errors="replace").splitlines()[-5:] if path.exists() else []
         return f"{path} ends with: " + " | ".join(lines)
+
+
+def _how(code: int) -> str:
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
 
 
 def _settings(state_dir: Path, socket: Path) -> list[str]:
@@ -207,6 +224,8 @@ class _Keeper(threading.Thread):
         self._lock = lock
         self._output = output
         self._outcome: SimpleQueue[subprocess.Popen[bytes] | OSError] = SimpleQueue()
+        self.ended: Future[int] = Future()
+        """The command's exit code, minus the signal that ended it."""
 
     def started(self) -> subprocess.Popen[bytes]:
         """Start thread and command; the child inherits the lock. Raises ServiceError where it cannot run."""
@@ -233,4 +252,4 @@ class _Keeper(threading.Thread):
             self._outcome.put(error)
             return
         self._outcome.put(process)
-        process.wait()
+        self.ended.set_result(process.wait())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from chime_dist.adapters.directory.disk_errors import explained
 from chime_dist.adapters.directory.durable_file import replace_files
 from chime_dist.core.frozen import Frozen
 from chime_dist.errors import ServiceError
@@ -87,7 +88,7 @@ class ServerBinary:
         try:
             replace_files([(state_dir / RECORD_NAME, line.encode())])
         except OSError as error:
-            raise ServiceError(f"{state_dir}: cannot write {RECORD_NAME} ({error}); free some space") from error
+            raise ServiceError(f"{state_dir}: cannot write {RECORD_NAME}: {explained(error)}") from error
 
 
 def _writer(state_dir: Path) -> tuple[int, ...] | None:

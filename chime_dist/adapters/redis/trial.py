@@ -7,6 +7,7 @@ import uuid
 
 from chime_dist.adapters.redis.connection import RedisConnection
 from chime_dist.adapters.redis.driver_token import RedisDriverToken
+from chime_dist.adapters.redis.driver_turn import DriverTurn
 from chime_dist.adapters.redis.journal import RedisJournal
 from chime_dist.adapters.redis.keys import RedisKeys
 from chime_dist.adapters.redis.pacer import RedisPacer
@@ -28,13 +29,14 @@ async def tried(connection: RedisConnection) -> None:
     try:
         await _walk(connection, keys)
     finally:
-        shared = (keys.driver, keys.turn, keys.reset, keys.ready, keys.units, keys.open, keys.changes)
+        shared = (keys.driver, keys.turn, keys.ready, keys.units, keys.open, keys.changes)
         own = (keys.proposals(_RUN), keys.fence(_RUN), keys.journal(_RUN), keys.pace(_RUN), keys.flights(_RUN, ""))
         await connection.run("removing the trial's keys", lambda: connection.commands.delete(*shared, *own))
 
 
 async def _walk(connection: RedisConnection, keys: RedisKeys) -> None:
-    token, queue = RedisDriverToken(connection, keys, _LASTS_S), RedisQueue(connection, keys, _LASTS_S)
+    turn = DriverTurn()
+    token, queue = RedisDriverToken(connection, keys, _LASTS_S), RedisQueue(connection, keys, _LASTS_S, turn)
     await token.take()
     await queue.reset()
     cursor, _ = await queue.changes("", 0.0)
@@ -51,13 +53,13 @@ async def _walk(connection: RedisConnection, keys: RedisKeys) -> None:
     await queue.forget(_RUN, 0)
     await queue.outstanding()
     await queue.changes(cursor, 0.0)
-    journal, pacer = RedisJournal(connection, keys), RedisPacer(connection, keys, _RUN, _LIMITS, Pauses())
+    journal, pacer = RedisJournal(connection, keys, turn), RedisPacer(connection, keys, _RUN, _LIMITS, Pauses())
     fence = await journal.take_fence(_RUN)
     await journal.append(_RUN, fence, 0, "{}")
     await journal.read(_RUN)
     await journal.head(_RUN)
     await pacer.enter("trial", 1, 1.0)
-    await pacer.leave("trial", 0, None)
+    await pacer.leave("trial", 0, None, answered=True)
     await token.leave()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,17 +14,20 @@ from chime_dist.adapters.directory.file_journal import JOURNAL_NAME
 from chime_dist.adapters.directory.launch_directory import LaunchDirectory, RunFolder
 from chime_dist.cli.bank.opened import OpenedBank
 from chime_dist.cli.boundary import ExitCode
+from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import counted, foreign, say, show, show_json
 from chime_dist.cli.targets import find
 from chime_dist.core.bank import BankState, apply
 from chime_dist.core.journal import GENESIS, JournalEntry
-from chime_dist.errors import JournalError
+from chime_dist.errors import JournalError, RunDirectoryError
 from chime_dist.wiring.bank_projection import ProjectionCheck, check_projection, rebuild
-from chime_dist.wiring.results import JournalFile, evaluation_of
+from chime_dist.wiring.results import Disagreement, JournalFile, disagreements, evaluation_of
 
 _ALONE = ProjectionCheck("not_checked", "a journal was named, not a launch")
 _SHOWN = 12
 """Leading hex digits of a hash that people compare by eye."""
+_TOLD = 5
+"""Positions whose result is not the journal's that are told one by one; the JSON form has all."""
 _UNSOUND = ProjectionCheck("not_checked", "the journal is damaged")
 
 
@@ -44,16 +48,22 @@ class Finding:
     """0-based position of the first bad entry; None where it is not in one entry."""
     damage: str | None = None
     """What is wrong with the journal and where; None for one that is whole."""
+    disagreements: Sequence[Disagreement] = ()
+    """Committed positions whose outcome no final row of episodes.jsonl has."""
+    rows_damage: str | None = None
+    """Why the rows could not be compared with the journal; None where they were, or were not to be."""
 
     @property
     def sound(self) -> bool:
         """Whether nothing that was checked is wrong."""
-        return self.damage is None and self.projection.status != "damaged"
+        agree = not self.disagreements and self.rows_damage is None
+        return self.damage is None and agree and self.projection.status != "damaged"
 
 
 def verify(path: Path, run: str | None, as_json: bool) -> ExitCode:
-    """Check journals: line hashes, order, content chain, replay, and the digests that the evaluation noted; then
-    the projections of those that are whole, where the store is within reach."""
+    """Check journals: line hashes, order, content chain, replay, and the digests that the evaluation noted; then,
+    of those that are whole, the final rows of what was committed, and the projections where the store is within
+    reach."""
     launch, folders = _chosen(path, run)
     findings = [asyncio.run(_checked(launch, folder)) for folder in folders]
     if as_json:
@@ -64,6 +74,8 @@ def verify(path: Path, run: str | None, as_json: bool) -> ExitCode:
     for found in findings:
         if found.damage is not None:
             say(f"error: {found.damage}")
+        for told in _row_faults(launch, found):
+            say(f"error: {told}")
         if (audit := found.projection.audit) is not None:
             for fault in audit.faults:
                 say(f"error: projection of {found.run_id}, fence {audit.fence}: {fault}")
@@ -97,9 +109,33 @@ async def _checked(launch: LaunchDirectory | None, folder: RunFolder) -> Finding
         _check_evaluation(folder, journal, state)
     except JournalError as error:
         return Finding(*facts, _UNSOUND, damage=str(error))
-    projection = _ALONE if launch is None else await check_projection(launch, folder.run_id, entries)
     content_hash = entries[-1].content_hash if entries else GENESIS
-    return Finding(*facts, projection, len(state.records), state.digest(), content_hash)
+    sizes = (len(state.records), state.digest(), content_hash)
+    if launch is None:
+        return Finding(*facts, _ALONE, *sizes)
+    rows_damage, unlike = None, list[Disagreement]()
+    try:
+        unlike = disagreements(launch, folder.run_id, entries)
+    except RunDirectoryError as error:
+        rows_damage = str(error)
+    projection = await check_projection(launch, folder.run_id, entries)
+    return Finding(*facts, projection, *sizes, disagreements=unlike, rows_damage=rows_damage)
+
+
+def _row_faults(launch: LaunchDirectory | None, found: Finding) -> Iterator[str]:
+    if found.rows_damage is not None:
+        yield found.rows_damage
+    if launch is None or not found.disagreements:
+        return
+    for unlike in found.disagreements[:_TOLD]:
+        yield f"{found.run_id} {unlike}"
+    more = len(found.disagreements) - _TOLD
+    first = found.disagreements[0].position
+    fork = suggested("ctl", launch.path, "requeue", found.run_id, "--fork-at", first)
+    others = f"and {more} more like these; " if more > 0 else ""
+    yield (
+        f"{found.run_id}: {others}restore episodes.jsonl from a backup, or fork the run before the first: {fork}"
+    )
 
 
 def _check_evaluation(folder: RunFolder, journal: JournalFile, head: BankState) -> None:
@@ -129,6 +165,7 @@ def _finding_view(found: Finding) -> Text:
     if found.damage is not None:
         at = "" if found.damaged_entry is None else f"entry {found.damaged_entry} is bad, "
         return foreign(f"DAMAGED {found.run_id}: {at}version {found.entries}{rest}", "bold red")
+    wrong = counted(len(found.disagreements), "result") if found.disagreements else ""
     # The whole hashes are in the JSON form, and in bank at.
     digest, content = ((whole or "")[:_SHOWN] for whole in (found.digest, found.content_hash))
     journal = (
@@ -136,6 +173,9 @@ def _finding_view(found: Finding) -> Text:
         f"content {content}{rest}"
     )
     projection = found.projection
+    if wrong or found.rows_damage is not None:
+        told = f"{wrong} not the journal's" if wrong else "its results cannot be read"
+        return foreign(f"DAMAGED {journal}; {told}; {projection.detail}", "bold red")
     if projection.status == "damaged":
         faults = "" if projection.audit is None else f": {counted(len(projection.audit.faults), 'fault')}"
         return foreign(f"DAMAGED {journal}; {projection.detail}{faults}", "bold red")

@@ -137,6 +137,9 @@ def verify(
 ) -> None:
     """Check every journal: hashes, order, content chain, replay and digests; says where it is damaged.
 
+    The final rows of committed positions are compared with it: both are of one
+    attempt and one outcome.
+
     Where a projection is within reach (a Qdrant server, or what a killed launch
     left on this disk), every point of it is compared with the journal.
     """

@@ -16,8 +16,11 @@ from chime_dist.cli.boundary import ExitCode
 from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import show_json, show_text
 from chime_dist.cli.targets import pick_run
-from chime_dist.engine.control import LASTING, Answer, Command, CommandName
+from chime_dist.cli.watch_view import closing_lines
+from chime_dist.engine.control import LASTING, Answer, Command, CommandName, cancelled_runs
 from chime_dist.errors import RunDirectoryError
+from chime_dist.wiring.results import standings
+from chime_dist.wiring.watching import Observer
 
 PATIENCE_S = 60.0
 """Longest wait for an answer, in seconds; a driver that is still starting looks later than one that runs."""
@@ -54,15 +57,12 @@ def ask(
 
 def _ask(launch: LaunchDirectory, command: Command, manner: Manner) -> ExitCode:
     driven = launch.holder() is not None
-    if not driven and command.command not in LASTING:
-        raise RunDirectoryError(
-            f"{launch.path}: no driver runs this launch, so there is nothing to {_VERBS[command.command]}. "
-            f"Start one with: {suggested('resume', launch.path)}"
-        )
     control = ControlFile(launch)
-    control.ask(command)
+    pointless = None if driven else _pointless(launch, control, command)
+    if pointless is None:
+        control.ask(command)
     answer = _awaited(launch, control, command) if driven and not manner.no_wait else None
-    text = answer.text if answer is not None else _unanswered(command, driven, manner)
+    text = answer.text if answer is not None else pointless or _unanswered(command, driven, manner)
     if manner.as_json:
         show_json({"directory": launch.path, "command": command, "answer": answer, "text": text})
         return ExitCode.ERROR if answer is not None and not answer.taken else ExitCode.COMPLETE
@@ -73,6 +73,27 @@ def _ask(launch: LaunchDirectory, command: Command, manner: Manner) -> ExitCode:
 
 
 _VERBS = {"pause": "pause", "continue": "continue", "slots": "give slots to"}
+
+
+def _pointless(launch: LaunchDirectory, control: ControlFile, command: Command) -> str | None:
+    """Why the next driver need not be told, None where it must be.
+
+    Raises RunDirectoryError for what no later driver does, with how the launch stands and what to do instead.
+    """
+    if command.run_id is None:
+        stands = closing_lines(Observer(launch).look())
+        doing = _VERBS[command.command]
+        refusal = f"{launch.path}: no driver runs this launch, so there is nothing to {doing}."
+        raise RunDirectoryError("\n".join([refusal, *(stands or ["Its driver is still to come."])]))
+    run_id, cancelled = command.run_id, cancelled_runs(control.exchanges())
+    if command.command == "revive":
+        return None if run_id in cancelled else f"{run_id} was not cancelled"
+    if (before := cancelled.get(run_id)) is not None:
+        return f"{run_id} is cancelled already, by {before.by} at {before.at}"
+    [standing] = standings(launch, {run_id: launch.manifest.runs[run_id]})
+    if not standing.owed and not standing.finished:
+        raise RunDirectoryError(f"{launch.path}: {run_id} is finished; there is nothing to cancel")
+    return None
 
 
 def _awaited(launch: LaunchDirectory, control: ControlFile, command: Command) -> Answer | None:

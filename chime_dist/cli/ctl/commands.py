@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from chime_dist.cli.invocation import suggested
 from chime_dist.cli.output import AsJson
 
+
+class FolderFirst(TyperGroup):
+    """Commands behind a launch's folder, which tell who wrote them the other way round."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See ``click.Group``."""
+        if (directory := str(ctx.params["directory"])) in self.commands:
+            raise typer.BadParameter(f"the folder comes first: {suggested('ctl', args[0], directory, *args[1:])}")
+        return super().resolve_command(ctx, args)
+
+
 ctl = typer.Typer(
+    cls=FolderFirst,
     no_args_is_help=True,
     help="Steer a launch, e.g. chime-dist ctl DIR pause. Its driver looks once a second, and answers.",
 )

@@ -1,5 +1,6 @@
-"""U-Mem without training (S0 section 4, R43): one bank, found by similarity, written after every task.
+"""U-Mem without training: one bank, found by similarity, written after every task.
 
+[U] No table of S0 has it: RQ2 cites it and runs CHIME without a gate (``umem_outcome``). Here is its own update.
 One episode recalls lessons for the task, shows them to planner and executor, and asks once what to learn: a new
 lesson, another text for one that was shown, or nothing. Outcomes are told to that call and judge nothing by
 themselves: there are no values, nothing is pruned, and the bank only grows or is rewritten.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,24 @@ class Outage:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A unit whose attempt ended infra and that its worker gives back after a pause."""
+
+    until: datetime
+    worker: str
+    delivery: int
+    """The one that failed."""
+
+
 @dataclass(slots=True)
 class Activity:
     """The state that a driver's events lead to."""
 
     open: dict[str, OpenEpisode] = field(default_factory=dict)
     """By unit key."""
+    resting: dict[str, Rest] = field(default_factory=dict)
+    """By unit key, until its next attempt."""
     outages: dict[str, Outage] = field(default_factory=dict)
     """By run id."""
     progressed_at: datetime | None = None
@@ -51,13 +63,21 @@ class Activity:
     """Processes that have seen an outage of a run begin and not end."""
 
     def see(self, at: datetime, name: str, event: dict[str, Any]) -> None:
-        """Take in the next event."""
+        """Take in the next event. One with values that this version does not write is passed over."""
+        with suppress(TypeError, ValueError, OverflowError):
+            self._take(at, name, event)
+
+    def _take(self, at: datetime, name: str, event: dict[str, Any]) -> None:
         unit, run = str(event.get("unit", "")), str(event.get("run", ""))
         if name in _PROGRESS:
             self.progressed_at = at
             self.write_failure = ""
         if name == "episode.started":
             self.open[unit] = OpenEpisode(at, str(event.get("worker", "")), int(event.get("delivery", 1)))
+            self.resting.pop(unit, None)
+        elif name == "episode.rests":
+            until = at + timedelta(seconds=float(event.get("pause_s", 0.0)))
+            self.resting[unit] = Rest(until, str(event.get("worker", "")), int(event.get("delivery", 1)))
         elif name in _ENDS:
             self.open.pop(unit, None)
         elif name == "outage.began":
@@ -81,29 +101,43 @@ def activity(log_file: Path, since: datetime | None) -> Activity:
     """From the events at or after ``since`` (UTC), or from all in the last ``TAIL_BYTES``. Unreadable lines are
     passed over; a log that is not there has no events."""
     found = Activity()
-    for event in _tail(log_file):
-        try:
-            at, name = datetime.fromisoformat(event["timestamp"]), str(event["event"])
-        except (KeyError, TypeError, ValueError):
-            continue
-        # The log's times end with milliseconds.
-        if since is None or at >= since.replace(microsecond=since.microsecond // 1000 * 1000):
-            found.see(at, name, event)
+    for line in _tail(log_file):
+        if (event := logged(line)) is not None and event.at_or_after(since):
+            found.see(event.at, event.name, event.details)
     return found
 
 
-def _tail(path: Path) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A line of a launch's log."""
+
+    at: datetime
+    """UTC, cut to milliseconds."""
+    level: str
+    name: str
+    details: dict[str, Any]
+
+    def at_or_after(self, since: datetime | None) -> bool:
+        """Always without ``since``."""
+        return since is None or self.at >= since.replace(microsecond=since.microsecond // 1000 * 1000)
+
+
+def logged(line: bytes) -> Logged | None:
+    """None for what is no event of ours: a line that was cut, or another program's."""
+    try:
+        event = json.loads(line)
+        at, name = datetime.fromisoformat(event.pop("timestamp")), str(event.pop("event"))
+        level = str(event.pop("level", "info"))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return None if at.tzinfo is None else Logged(at, level, name, event)
+
+
+def _tail(path: Path) -> list[bytes]:
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL_BYTES))
-            data = file.read()
+            return file.read().splitlines()
     except OSError:
-        return
-    for line in data.splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict):
-            yield event
+        return []

@@ -61,6 +61,10 @@ def _train_head(observed: Observed, standing: Standing) -> Finding:
         if waits.total_seconds() <= PATIENCE_S:
             return ok(check, what)
         return problem(check, what, f"the bank's owner does not get on; see {observed.launch.log_file}")
+    rest = observed.activity.resting.get(unit)
+    if rest is not None and observed.now < rest.until:
+        pause = _span(rest.until - observed.now)
+        return ok(check, f"{where}, whose delivery {rest.delivery} ended infra: {rest.worker} waits {pause} more")
     if unit not in observed.activity.open:
         return ok(check, f"{where}, which no worker has at the moment")
     return _in_flight(observed, run_id, unit, finals, check, where)

@@ -1,8 +1,10 @@
 -- Up to `count` changes after the id `since`; an empty `since` is the newest id. Returns {since, changes}.
 local turn, changes = unpack(KEYS)
-local since, count = unpack(ARGV)
+local own_turn, since, count = unpack(ARGV)
 
-if redis.call('EXISTS', turn) == 0 then return redis.error_reply('CHIMELOST no turn') end
+local current = redis.call('GET', turn)
+if not current then return redis.error_reply('CHIMELOST no turn') end
+if own_turn ~= current then return redis.error_reply('CHIMETURN another turn') end
 if since == '' then
   local newest = redis.call('XREVRANGE', changes, '+', '-', 'COUNT', 1)[1]
   return {newest and newest[1] or '0-0', {}}

@@ -1,11 +1,13 @@
 -- Up to `count` deliveries for a consumer: its pending entries that it does not hold (their reply was lost, or it
 -- restarted), then entries of anyone whose lease ran out, then new ones; by id inside each group.
 -- Taking a pending entry over raises the server's delivery count, so the older token can complete nothing.
--- ARGV from 5 on: the entry ids the consumer holds. Returns {id, delivery, turn, unit} for each.
+-- ARGV from 5 on: the entry ids the consumer holds. Returns {id, delivery, unit} for each.
 local turn, ready = unpack(KEYS)
-local group, consumer, count, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local own_turn, consumer, count, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-if redis.call('EXISTS', turn) == 0 then return redis.error_reply('CHIMELOST no turn') end
+local current = redis.call('GET', turn)
+if not current then return redis.error_reply('CHIMELOST no turn') end
+if own_turn ~= current then return redis.error_reply('CHIMETURN another turn') end
 
 local skip, wanted, delivery = {}, {}, {}
 local function want(pending)
@@ -20,23 +22,23 @@ local function want(pending)
 end
 
 for i = 5, #ARGV do skip[ARGV[i]] = true end
-want(redis.call('XPENDING', ready, group, '-', '+', count + #ARGV - 4, consumer))
+want(redis.call('XPENDING', ready, own_turn, '-', '+', count + #ARGV - 4, consumer))
 -- A held entry whose lease ran out is anyone's again, also its holder's.
 for i = 5, #ARGV do skip[ARGV[i]] = nil end
 if #wanted < count then
-  want(redis.call('XPENDING', ready, group, 'IDLE', lease_ms, '-', '+', count))
+  want(redis.call('XPENDING', ready, own_turn, 'IDLE', lease_ms, '-', '+', count))
 end
 
 local found = {}
 local function give(entries)
   for _, entry in ipairs(entries) do
     local id, fields = entry[1], entry[2]
-    found[#found + 1] = {id, delivery[id] or 1, fields[2], fields[4]}
+    found[#found + 1] = {id, delivery[id] or 1, fields[2]}
   end
 end
 
 if #wanted > 0 then
-  local entries = redis.call('XCLAIM', ready, group, consumer, '0', unpack(wanted))
+  local entries = redis.call('XCLAIM', ready, own_turn, consumer, '0', unpack(wanted))
   -- An entry that somebody deleted: Redis 6.2 claims it as false, later versions drop it.
   for i = 1, #wanted do
     if not entries[i] then return redis.error_reply('CHIMELOST a pending entry has no work') end
@@ -44,7 +46,7 @@ if #wanted > 0 then
   give(entries)
 end
 if #found < count then
-  local streams = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', count - #found, 'STREAMS', ready, '>')
+  local streams = redis.call('XREADGROUP', 'GROUP', own_turn, consumer, 'COUNT', count - #found, 'STREAMS', ready, '>')
   if streams then give(streams[1][2]) end
 end
 return found

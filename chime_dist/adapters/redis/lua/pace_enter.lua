@@ -29,6 +29,9 @@ end
 
 local until_then = redis.call('ZSCORE', flights, call)
 if until_then and tonumber(until_then) > now then return '0' end
+-- The first write is one that Redis allows at its memory limit, and with it the rest of the script: open episodes
+-- must come to their end there, because what they hand in is what makes room.
+redis.call('ZREM', flights, call)
 
 local paused_until = held('paused_until', -1e18)
 if paused_until > now + longest then

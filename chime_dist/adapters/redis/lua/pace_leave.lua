@@ -1,8 +1,8 @@
 -- A call ended: free its place, settle its tokens, and pause everybody where the server asked for it.
--- ``core.pacing.Pace.leave`` is the same in Python. KEYS and ``now`` as for pace_enter; an empty ``slow_down`` is a
--- call that was answered. Sent twice, it does nothing the second time.
+-- ``core.pacing.Pace.leave`` is the same in Python. KEYS and ``now`` as for pace_enter; ``slow_down`` is empty where
+-- the server asked for none, ``answered`` 1 or 0. Sent twice, it does nothing the second time.
 local pace, flights = KEYS[1], KEYS[2]
-local now, call, beyond, slow_down, token_rate, share, first, longest, most = unpack(ARGV)
+local now, call, beyond, slow_down, answered, token_rate, share, first, longest, most = unpack(ARGV)
 if now == '' then
   local time = redis.call('TIME')
   now = time[1] + time[2] / 1e6
@@ -18,7 +18,7 @@ if token_rate > 0 then
 end
 local paused_until = tonumber(redis.call('HGET', pace, 'paused_until') or -1e18)
 if slow_down == '' then
-  if now >= paused_until then redis.call('HSET', pace, 'pauses', 0) end
+  if answered == '1' and now >= paused_until then redis.call('HSET', pace, 'pauses', 0) end
   return 1
 end
 local pause = math.min(tonumber(slow_down), most)

@@ -1,10 +1,10 @@
 -- Start a driver's turn. Proposals, journals and the change feed stay; units, leases and the group start anew.
--- The nonce keeps a re-sent reset that arrives late from wiping what was admitted after its twin.
-local turn, reset, ready, units, open = unpack(KEYS)
-local group, nonce = unpack(ARGV)
+-- A reset that is re-sent, and arrives late, does not wipe what was admitted after its twin: it is this turn's.
+-- The group has the turn's name, so that a reader of an older turn, blocked on the stream, gets nothing of this one.
+local turn, ready, units, open = unpack(KEYS)
+local new_turn = ARGV[1]
 
-if redis.call('GET', reset) == nonce then return redis.call('GET', turn) end
+if redis.call('GET', turn) == new_turn then return end
 redis.call('DEL', ready, units, open)
-redis.call('XGROUP', 'CREATE', ready, group, '0', 'MKSTREAM')
-redis.call('SET', reset, nonce)
-return redis.call('INCR', turn)
+redis.call('XGROUP', 'CREATE', ready, new_turn, '0', 'MKSTREAM')
+redis.call('SET', turn, new_turn)
