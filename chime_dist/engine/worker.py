@@ -20,7 +20,7 @@ from chime_dist.core.episode import EndReason, EpisodeTrace
 from chime_dist.core.retry import RetryPolicy
 from chime_dist.engine.episode import EpisodeRunner
 from chime_dist.engine.outage import AbandonedError, Outages
-from chime_dist.errors import ServiceError
+from chime_dist.errors import ServiceError, TurnOverError
 from chime_dist.ports import Clock, Completed, Lease, Queue, RecordStore
 
 log = structlog.get_logger()
@@ -178,6 +178,8 @@ class Worker:
         try:
             async with asyncio.timeout(self._renew_every_s):
                 return not await self._queue.renew([lease])
+        except TurnOverError:
+            raise
         except (ServiceError, TimeoutError):
             # A queue that is away gives the unit to nobody, and the result must outlast us. Should it have been
             # given away before, whoever reads the row is told so by the journal.

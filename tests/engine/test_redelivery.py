@@ -19,7 +19,7 @@ from chime_dist.core.episode import Unit
 from chime_dist.engine.episode import EpisodeRunner, RunServices
 from chime_dist.engine.outage import Outages
 from chime_dist.engine.worker import Worker
-from chime_dist.errors import ServiceError
+from chime_dist.errors import ServiceError, TurnOverError
 from chime_dist.methods.no_plan.method import NoPlan, NoPlanOptions
 from chime_dist.ports import Completed, Lease
 from tests.contract.labs import SkippingClock
@@ -75,16 +75,16 @@ class StandingClock:
 
 
 class CountingQueue(LocalQueue):
-    """Knows how often it was asked to renew, and may be away."""
+    """Knows how often it was asked to renew, and may refuse."""
 
     renewals = 0
-    away = False
+    refuses: ServiceError | None = None
 
     async def renew(self, leases: Sequence[Lease]) -> list[Lease]:
         """Counted."""
         self.renewals += 1
-        if self.away:
-            raise ServiceError("the queue is away")
+        if self.refuses is not None:
+            raise self.refuses
         return await super().renew(leases)
 
 
@@ -295,8 +295,22 @@ async def test_a_result_outlasts_a_queue_that_is_away(tmp_path: Path) -> None:
         work.benchmark.may_open.clear()
         await work.queue.admit(SOUND)
         await work.until(lambda: work.benchmark.opened == 1)
-        work.queue.away = True
+        work.queue.refuses = ServiceError("the queue is away")
         work.clock.pass_unseen(LEASE_S + 1)
         work.benchmark.may_open.set()
         await work.until_done(SOUND)
         assert await work.records.settled(RUN) == {SOUND.key}
+
+
+async def test_a_worker_of_a_replaced_driver_stores_nothing_and_ends(tmp_path: Path) -> None:
+    """D2: its driver's turn is over, so what it has done is another worker's to do."""
+    async with shift(tmp_path, 1.0, slots=1) as work:
+        work.benchmark.may_open.clear()
+        await work.queue.admit(SOUND)
+        await work.until(lambda: work.benchmark.opened == 1)
+        work.queue.refuses = TurnOverError("another driver has started a turn")
+        work.clock.pass_unseen(LEASE_S + 1)
+        work.benchmark.may_open.set()
+        with pytest.raises(TurnOverError):
+            await asyncio.wait_for(asyncio.shield(work.running), 30)
+        assert await work.records.settled(RUN) == set()
