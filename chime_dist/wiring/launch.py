@@ -149,7 +149,7 @@ class Launch:
 
     async def _token(self, stack: AsyncExitStack) -> asyncio.Task[None]:
         try:
-            return await stack.enter_async_context(driving(self.sweep.cluster, self.directory.id))
+            return await stack.enter_async_context(driving(self.sweep.cluster, self.directory.id, self.tell))
         except RunDirectoryError:
             # The folder may be the other driver's: what its status says is not ours to change.
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from chime_dist.adapters.local.driver_token import LocalDriverToken
 from chime_dist.adapters.redis.connection import RedisConnection
@@ -17,8 +17,11 @@ from chime_dist.wiring import services
 
 
 @contextlib.asynccontextmanager
-async def driving(cluster: ClusterConfig, launch: str) -> AsyncIterator[asyncio.Task[None]]:
-    """Drive inside the block; the task ends, with an error, only where the launch is another driver's.
+async def driving(
+    cluster: ClusterConfig, launch: str, tell: Callable[[str], None]
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Drive inside the block; the task ends, with an error, only where the launch is another driver's. ``tell``
+    hears that a Redis server is waited for.
 
     A Redis server is found fit first. Raises RunDirectoryError where another driver is alive, ServiceError,
     ConfigError.
@@ -27,7 +30,8 @@ async def driving(cluster: ClusterConfig, launch: str) -> AsyncIterator[asyncio.
         token: DriverToken = LocalDriverToken()
         # An embedded server is this process's own, and its directory's lock keeps others off.
         if cluster.redis.url is not None:
-            connection = RedisConnection(cluster.redis.url.reveal(), files=services.redis_files(cluster))
+            url, files = cluster.redis.url.reveal(), services.redis_files(cluster)
+            connection = RedisConnection(url, files=files, tell=tell)
             stack.push_async_callback(connection.close)
             await preflight(connection, cluster.redis.assume_durable)
             token = RedisDriverToken(connection, RedisKeys(launch), cluster.lease_s)

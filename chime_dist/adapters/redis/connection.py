@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import stamina
+import structlog
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis, SSLConnection
 from redis.asyncio.connection import RedisSSLContext
 from redis.asyncio.retry import Retry
@@ -18,6 +19,8 @@ from chime_dist.adapters.redis.tls import TlsFiles
 from chime_dist.errors import ConfigError, ServiceError, TurnOverError
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 PATIENCE_S = 30.0
 """How long a command is sent again before it counts as failed, in seconds."""
@@ -47,12 +50,23 @@ class RedisConnection:
     reply carries deliveries), hence ``wait``, which asks once and leaves lost replies to the caller's sweep.
     """
 
-    def __init__(self, url: str, patience_s: float = PATIENCE_S, *, files: TlsFiles = _NO_FILES) -> None:
-        """``url``: redis://, rediss:// or unix://; ``files`` only with rediss://. Connects at first use.
+    def __init__(
+        self,
+        url: str,
+        patience_s: float = PATIENCE_S,
+        *,
+        files: TlsFiles = _NO_FILES,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """``url``: redis://, rediss:// or unix://; ``files`` only with rediss://. Connects at first use. ``tell``
+        hears, in words for people, that the server is waited for.
 
         Raises ConfigError for another URL and for files that cannot be used.
         """
         certificates = files.options()
+        self._patience_s = patience_s
+        self._tell = tell
+        self._waiting = False
         self._again = stamina.AsyncRetryingCaller(
             attempts=None, timeout=patience_s, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         )
@@ -98,7 +112,11 @@ class RedisConnection:
             except RedisError as error:
                 if not transient(error):
                     raise
-            return await self._again(transient, _cancellable, ask)
+                self._say_waiting(doing, error)
+            try:
+                return await self._again(transient, _cancellable, ask)
+            finally:
+                self._waiting = False
         except RedisError as error:
             raise self._service_error(doing, error) from error
 
@@ -120,6 +138,16 @@ class RedisConnection:
         """Close every connection; may be called again."""
         await self.commands.aclose()
         await self.blocking.aclose()
+
+    def _say_waiting(self, doing: str, error: RedisError) -> None:
+        """Once for all that wait at a time: half a minute of silence reads as a process that hangs."""
+        if self._waiting:
+            return
+        self._waiting = True
+        reason, patience_s = str(error).rstrip("."), self._patience_s
+        log.warning("redis.waited_for", address=self.address, doing=doing, patience_s=patience_s, reason=reason)
+        if self._tell is not None:
+            self._tell(f"Redis at {self.address}, {doing}: {reason}. It is tried again for up to {patience_s:g} s")
 
     def _service_error(self, doing: str, error: RedisError) -> ServiceError:
         kind = TurnOverError if says(error, REPLACED) else ServiceError
