@@ -351,6 +351,7 @@ async def test_unusable_replies_end_the_episode_and_pass_nothing(
 
 @pytest.mark.parametrize("task_id", ["live_irrelevance_0-0-0", WITHOUT_FUNCTIONS[0]])
 async def test_irrelevance_wants_words_and_no_call(task_id: str) -> None:
+    """R42: of the official checker."""
     benchmark = bfcl()
     assert await judged(benchmark, task_id, Action(text="None of the tools can do that.")) == (
         EndReason.SCORED,
@@ -362,6 +363,7 @@ async def test_irrelevance_wants_words_and_no_call(task_id: str) -> None:
 
 
 async def test_relevance_wants_a_call() -> None:
+    """R42: of the official checker."""
     benchmark, task_id = bfcl(), "live_relevance_0-0-0"
     name = (await benchmark.open(task_id)).view.tools[0]["function"]["name"]
     assert await judged(benchmark, task_id, Action(tool_calls=(call(name, {}),))) == (EndReason.SCORED, True)
