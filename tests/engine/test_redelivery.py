@@ -289,15 +289,20 @@ async def test_an_episode_costs_no_renewal_of_its_own_while_the_usual_ones_come_
         assert work.queue.renewals == 3
 
 
+async def outlive_the_lease(work: Shift, refusal: ServiceError) -> None:
+    """Let SOUND end after the process stood still for longer than its lease; the queue refuses to renew that."""
+    work.benchmark.may_open.clear()
+    await work.queue.admit(SOUND)
+    await work.until(lambda: work.benchmark.opened == 1)
+    work.queue.refuses = refusal
+    work.clock.pass_unseen(LEASE_S + 1)
+    work.benchmark.may_open.set()
+
+
 async def test_a_result_outlasts_a_queue_that_is_away(tmp_path: Path) -> None:
     """D10: whether the unit is still ours cannot be asked; a queue that is away gives it to nobody."""
     async with shift(tmp_path, 1.0, slots=1) as work:
-        work.benchmark.may_open.clear()
-        await work.queue.admit(SOUND)
-        await work.until(lambda: work.benchmark.opened == 1)
-        work.queue.refuses = ServiceError("the queue is away")
-        work.clock.pass_unseen(LEASE_S + 1)
-        work.benchmark.may_open.set()
+        await outlive_the_lease(work, ServiceError("the queue is away"))
         await work.until_done(SOUND)
         assert await work.records.settled(RUN) == {SOUND.key}
 
@@ -305,12 +310,7 @@ async def test_a_result_outlasts_a_queue_that_is_away(tmp_path: Path) -> None:
 async def test_a_worker_of_a_replaced_driver_stores_nothing_and_ends(tmp_path: Path) -> None:
     """D2: its driver's turn is over, so what it has done is another worker's to do."""
     async with shift(tmp_path, 1.0, slots=1) as work:
-        work.benchmark.may_open.clear()
-        await work.queue.admit(SOUND)
-        await work.until(lambda: work.benchmark.opened == 1)
-        work.queue.refuses = TurnOverError("another driver has started a turn")
-        work.clock.pass_unseen(LEASE_S + 1)
-        work.benchmark.may_open.set()
+        await outlive_the_lease(work, TurnOverError("another driver has started a turn"))
         with pytest.raises(TurnOverError):
             await asyncio.wait_for(asyncio.shield(work.running), 30)
         assert await work.records.settled(RUN) == set()

@@ -21,6 +21,7 @@ from pathlib import Path
 import structlog
 from pydantic import ValidationError
 
+from chime_dist.adapters.directory.durable_file import is_at
 from chime_dist.adapters.qdrant.points import stable_uuid
 from chime_dist.errors import BankMismatchError, ServiceError
 from chime_dist.ports import EmbedderFingerprint, Namespace
@@ -168,7 +169,7 @@ def _take_lock(path: Path) -> int | None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A lock on a file that its last holder removed between the two calls above protects nothing.
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor)):
+            if is_at(path, descriptor):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
                 return descriptor
